@@ -1,0 +1,1 @@
+//! Controllers, scheduler and kubelet.
