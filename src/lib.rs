@@ -1,1 +1,5 @@
-//! Usher.
+//! Usher: a Kubernetes-compatible API server and admission gateway in one binary.
+
+pub mod registry;
+pub mod schema;
+pub mod store;
