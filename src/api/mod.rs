@@ -1,0 +1,3 @@
+//! The API as clients see it: content types, discovery, and the REST verbs over the registry.
+
+pub mod protobuf;
