@@ -118,8 +118,19 @@ impl Table {
     }
 
     #[cfg(test)]
-    pub(super) fn messages(&self) -> impl Iterator<Item = &Message> {
-        self.messages.iter()
+    pub(super) fn named(&self, package: &str, name: &str) -> Option<&Message> {
+        let mut within = "";
+        let at = lines(TEXT)
+            .filter_map(|line| match line {
+                Line::Package(package, _) => {
+                    within = package;
+                    None
+                }
+                Line::Message(name, _) => Some((within, name)),
+                Line::Field(..) => None,
+            })
+            .position(|message| message == (package, name))?;
+        self.messages.get(at)
     }
 
     fn parse(text: &'static str) -> Self {
