@@ -1,5 +1,9 @@
 //! Usher: a Kubernetes-compatible API server and admission gateway in one binary.
 
+pub mod authn;
+pub mod authz;
 pub mod registry;
+pub mod request;
 pub mod schema;
+pub mod status;
 pub mod store;

@@ -183,12 +183,7 @@ pub trait Store: Send + Sync {
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<Revision>>;
     /// The changes after `after`, up to and including `until`, of keys that begin with `prefix`, oldest first, each
     /// with the entry that it replaced.
-    fn log<'a>(
-        &'a self,
-        prefix: &'a str,
-        after: Revision,
-        until: Revision,
-    ) -> BoxFuture<'a, Result<Vec<(Change, Option<Entry>)>>>;
+    fn log<'a>(&'a self, prefix: &'a str, after: Revision, until: Revision) -> BoxFuture<'a, Result<Vec<(Change, Option<Entry>)>>>;
     /// Every kept version of one key, oldest first.
     fn history<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Vec<Change>>>;
     /// Forgets what only readers below `floor` could see.
