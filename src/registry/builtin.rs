@@ -145,7 +145,10 @@ mod tests {
 
     #[test]
     fn a_default_server_serves_seventy_two_resources() {
-        assert_eq!(resources().len(), RESOURCES.lines().take_while(|l| !l.ends_with(" off")).filter(|l| l.starts_with(char::is_uppercase)).count());
+        assert_eq!(
+            resources().len(),
+            RESOURCES.lines().take_while(|l| !l.ends_with(" off")).filter(|l| l.starts_with(char::is_uppercase)).count()
+        );
         assert_eq!(resources().len(), 72);
     }
 

@@ -23,8 +23,7 @@ pub fn resources_of_definition(definition: &Value) -> Vec<Resource> {
         Some(value) if !value.is_empty() => Arc::from(value),
         _ => Arc::from(otherwise),
     };
-    let (group, plural, kind, stored): (Arc<str>, Arc<str>, Arc<str>, Arc<str>) =
-        (group.into(), plural.into(), kind.into(), stored.into());
+    let (group, plural, kind, stored): (Arc<str>, Arc<str>, Arc<str>, Arc<str>) = (group.into(), plural.into(), kind.into(), stored.into());
     let definition = Arc::new(definition.clone());
 
     let served = versions.iter().filter(|v| v["served"] == true);
@@ -96,7 +95,13 @@ fn subresources(group: &Arc<str>, version: &Arc<str>, kind: &Arc<str>, given: &V
         all.push(Subresource { name: "status".into(), group: group.clone(), version: version.clone(), kind: kind.clone(), verbs: verbs() });
     }
     if given["scale"].is_object() {
-        all.push(Subresource { name: "scale".into(), group: "autoscaling".into(), version: "v1".into(), kind: "Scale".into(), verbs: verbs() });
+        all.push(Subresource {
+            name: "scale".into(),
+            group: "autoscaling".into(),
+            version: "v1".into(),
+            kind: "Scale".into(),
+            verbs: verbs(),
+        });
     }
     all
 }

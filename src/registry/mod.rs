@@ -165,9 +165,7 @@ impl Resource {
 
     /// Whether fields may be selected by `label`, which clients write as a dotted path.
     pub fn is_selectable(&self, label: &str) -> bool {
-        label == "metadata.name"
-            || (label == "metadata.namespace" && self.namespaced)
-            || self.selectable.iter().any(|s| **s == *label)
+        label == "metadata.name" || (label == "metadata.namespace" && self.namespaced) || self.selectable.iter().any(|s| **s == *label)
     }
 }
 
