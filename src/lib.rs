@@ -2,8 +2,10 @@
 
 pub mod authn;
 pub mod authz;
+pub mod object;
 pub mod registry;
 pub mod request;
 pub mod schema;
 pub mod status;
 pub mod store;
+pub mod watch;
