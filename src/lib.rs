@@ -1,5 +1,6 @@
 //! Usher: a Kubernetes-compatible API server and admission gateway in one binary.
 
+pub mod admission;
 pub mod authn;
 pub mod authz;
 pub mod object;
