@@ -74,11 +74,7 @@ impl Default for Clock {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() {
-            "Clock::virtual_clock"
-        } else {
-            "Clock::system"
-        })
+        f.write_str(if self.0.is_some() { "Clock::virtual_clock" } else { "Clock::system" })
     }
 }
 
@@ -111,9 +107,7 @@ impl Clock {
         let now = self.now();
         // Whole seconds, because that is what comes back from the server: a component that compares what it wrote with
         // what it reads must not see a difference.
-        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
-            Timestamp::from_second(now.as_second()).unwrap_or(now),
-        )
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
     }
 
     /// Waits for `duration`.
@@ -143,15 +137,9 @@ impl Clock {
     }
 
     /// Runs `future`, but no longer than `duration`.
-    pub async fn timeout<F: Future>(
-        &self,
-        duration: Duration,
-        future: F,
-    ) -> Result<F::Output, Elapsed> {
+    pub async fn timeout<F: Future>(&self, duration: Duration, future: F) -> Result<F::Output, Elapsed> {
         match &self.0 {
-            None => tokio::time::timeout(duration, future)
-                .await
-                .map_err(|_| Elapsed),
+            None => tokio::time::timeout(duration, future).await.map_err(|_| Elapsed),
             Some(_) => {
                 tokio::select! {
                     biased;
@@ -199,9 +187,7 @@ impl Clock {
 impl Virtual {
     fn now(&self) -> Timestamp {
         let ahead = self.state.lock().ahead;
-        Timestamp::now()
-            .checked_add(ahead)
-            .unwrap_or(Timestamp::MAX)
+        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
     }
 
     fn register(self: &Arc<Self>, deadline: Timestamp) -> Sleeper {
@@ -210,29 +196,17 @@ impl Virtual {
         let id = state.next;
         state.next += 1;
         state.sleepers.insert((deadline, id), wake);
-        Sleeper {
-            clock: self.clone(),
-            at: (deadline, id),
-            woken,
-        }
+        Sleeper { clock: self.clone(), at: (deadline, id), woken }
     }
 
     fn earliest(&self) -> Option<Timestamp> {
-        self.state
-            .lock()
-            .sleepers
-            .keys()
-            .next()
-            .map(|(deadline, _)| *deadline)
+        self.state.lock().sleepers.keys().next().map(|(deadline, _)| *deadline)
     }
 
     fn step(&self, step: Duration) {
         let mut state = self.state.lock();
-        state.ahead = SignedDuration::try_from(step)
-            .map_or(state.ahead, |step| state.ahead.saturating_add(step));
-        let now = Timestamp::now()
-            .checked_add(state.ahead)
-            .unwrap_or(Timestamp::MAX);
+        state.ahead = SignedDuration::try_from(step).map_or(state.ahead, |step| state.ahead.saturating_add(step));
+        let now = Timestamp::now().checked_add(state.ahead).unwrap_or(Timestamp::MAX);
         while let Some(first) = state.sleepers.first_entry() {
             if first.key().0 > now {
                 break;
@@ -266,18 +240,12 @@ impl Drop for Sleeper {
 
 /// `duration` after `time`; the end of time if that is later than any.
 pub fn later(time: Timestamp, duration: Duration) -> Timestamp {
-    SignedDuration::try_from(duration)
-        .ok()
-        .and_then(|d| time.checked_add(d).ok())
-        .unwrap_or(Timestamp::MAX)
+    SignedDuration::try_from(duration).ok().and_then(|d| time.checked_add(d).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// How long it is from `now` to `deadline`; zero if that has passed.
 pub fn left(now: Timestamp, deadline: Timestamp) -> Duration {
-    deadline
-        .duration_since(now)
-        .try_into()
-        .unwrap_or(Duration::ZERO)
+    deadline.duration_since(now).try_into().unwrap_or(Duration::ZERO)
 }
 
 #[cfg(test)]
@@ -318,12 +286,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_system_clock_is_not_moved() {
-        assert!(
-            Clock::system()
-                .advance(Duration::from_secs(1))
-                .await
-                .is_none()
-        );
+        assert!(Clock::system().advance(Duration::from_secs(1)).await.is_none());
     }
 
     #[tokio::test]
@@ -331,11 +294,7 @@ mod tests {
         let clock = Clock::virtual_clock();
         let waiting = tokio::spawn({
             let clock = clock.clone();
-            async move {
-                clock
-                    .timeout(Duration::from_secs(60), std::future::pending::<()>())
-                    .await
-            }
+            async move { clock.timeout(Duration::from_secs(60), std::future::pending::<()>()).await }
         });
         tokio::task::yield_now().await;
         clock.advance(Duration::from_secs(61)).await;

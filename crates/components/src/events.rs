@@ -98,21 +98,11 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder for the component `source` on `host` (empty for what is not bound to one).
-    pub fn new(
-        client: Client,
-        source: &str,
-        host: &str,
-        clock: Clock,
-        stop: CancellationToken,
-    ) -> Self {
+    pub fn new(client: Client, source: &str, host: &str, clock: Clock, stop: CancellationToken) -> Self {
         let names = Arc::new(AtomicI64::new(0));
         let workers = (0..WORKERS).map(|_| {
             let (sender, records) = mpsc::channel(WAITING);
-            let sink = Sink {
-                client: client.clone(),
-                clock: clock.clone(),
-                names: names.clone(),
-            };
+            let sink = Sink { client: client.clone(), clock: clock.clone(), names: names.clone() };
             let stop = stop.clone();
             tokio::spawn(async move {
                 tokio::select! {
@@ -123,36 +113,18 @@ impl Recorder {
             sender
         });
         let workers = Arc::new(workers.collect());
-        Recorder {
-            source: Source {
-                component: source.into(),
-                host: host.into(),
-            },
-            workers,
-        }
+        Recorder { source: Source { component: source.into(), host: host.into() }, workers }
     }
 
     /// The same recorder, speaking for another host.
     #[must_use]
     pub fn on_host(&self, host: &str) -> Self {
-        let source = Source {
-            component: self.source.component.clone(),
-            host: host.into(),
-        };
-        Recorder {
-            source,
-            workers: self.workers.clone(),
-        }
+        let source = Source { component: self.source.component.clone(), host: host.into() };
+        Recorder { source, workers: self.workers.clone() }
     }
 
     /// Records an event of `v1`, as controllers and kubelets do.
-    pub fn event(
-        &self,
-        regarding: &ObjectReference,
-        r#type: EventType,
-        reason: &str,
-        message: impl Into<String>,
-    ) {
+    pub fn event(&self, regarding: &ObjectReference, r#type: EventType, reason: &str, message: impl Into<String>) {
         self.send(Record {
             source: self.source.clone(),
             regarding: regarding.clone(),
@@ -215,17 +187,10 @@ impl Sink {
             let written = match step {
                 Step::Skip => continue,
                 Step::Create { message } => self.create(&record, message, 1).await,
-                Step::Repeat {
-                    name,
-                    message,
-                    count,
-                    first,
-                } => {
+                Step::Repeat { name, message, count, first } => {
                     match self.repeat(&record, &name, &message, count).await {
                         // It has expired in the meantime: from the beginning, with the count so far.
-                        Err(kube::Error::Api(status)) if status.code == 404 => {
-                            self.create_at(&record, message, count, first).await
-                        }
+                        Err(kube::Error::Api(status)) if status.code == 404 => self.create_at(&record, message, count, first).await,
                         Ok(()) => Ok(name),
                         Err(error) => Err(error),
                     }
@@ -240,23 +205,11 @@ impl Sink {
         }
     }
 
-    async fn create(
-        &self,
-        record: &Record,
-        message: String,
-        count: i32,
-    ) -> Result<String, kube::Error> {
-        self.create_at(record, message, count, self.clock.now())
-            .await
+    async fn create(&self, record: &Record, message: String, count: i32) -> Result<String, kube::Error> {
+        self.create_at(record, message, count, self.clock.now()).await
     }
 
-    async fn create_at(
-        &self,
-        record: &Record,
-        message: String,
-        count: i32,
-        first: jiff::Timestamp,
-    ) -> Result<String, kube::Error> {
+    async fn create_at(&self, record: &Record, message: String, count: i32, first: jiff::Timestamp) -> Result<String, kube::Error> {
         let now = self.clock.now();
         let name = format!(
             "{}.{:x}",
@@ -264,11 +217,7 @@ impl Sink {
             self.unique(i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX))
         );
         let namespace = namespace(record);
-        let metadata = ObjectMeta {
-            name: Some(name.clone()),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        };
+        let metadata = ObjectMeta { name: Some(name.clone()), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() };
         let parameters = PostParams::default();
         match &record.action {
             None => {
@@ -280,8 +229,7 @@ impl Sink {
                     type_: Some(record.r#type.as_str().to_owned()),
                     source: Some(core::EventSource {
                         component: Some(record.source.component.to_string()),
-                        host: (!record.source.host.is_empty())
-                            .then(|| record.source.host.to_string()),
+                        host: (!record.source.host.is_empty()).then(|| record.source.host.to_string()),
                     }),
                     reporting_component: Some(record.source.component.to_string()),
                     reporting_instance: Some(record.source.host.to_string()),
@@ -290,9 +238,7 @@ impl Sink {
                     count: Some(count),
                     ..core::Event::default()
                 };
-                Api::<core::Event>::namespaced(self.client.clone(), namespace)
-                    .create(&parameters, &event)
-                    .await?;
+                Api::<core::Event>::namespaced(self.client.clone(), namespace).create(&parameters, &event).await?;
             }
             Some(action) => {
                 let event = events::Event {
@@ -311,57 +257,37 @@ impl Sink {
                     event_time: Some(MicroTime(now)),
                     ..events::Event::default()
                 };
-                Api::<events::Event>::namespaced(self.client.clone(), namespace)
-                    .create(&parameters, &event)
-                    .await?;
+                Api::<events::Event>::namespaced(self.client.clone(), namespace).create(&parameters, &event).await?;
             }
         }
         Ok(name)
     }
 
-    async fn repeat(
-        &self,
-        record: &Record,
-        name: &str,
-        message: &str,
-        count: i32,
-    ) -> Result<(), kube::Error> {
+    async fn repeat(&self, record: &Record, name: &str, message: &str, count: i32) -> Result<(), kube::Error> {
         let now = self.clock.now();
         let namespace = namespace(record);
         let parameters = PatchParams::default();
         if record.action.is_some() {
             let patch = json!({"series": {"count": count, "lastObservedTime": MicroTime(now)}});
             let api = Api::<events::Event>::namespaced(self.client.clone(), namespace);
-            api.patch(name, &parameters, &Patch::Strategic(patch))
-                .await?;
+            api.patch(name, &parameters, &Patch::Strategic(patch)).await?;
         } else {
-            let patch =
-                json!({"message": message, "count": count, "lastTimestamp": whole_seconds(now)});
+            let patch = json!({"message": message, "count": count, "lastTimestamp": whole_seconds(now)});
             let api = Api::<core::Event>::namespaced(self.client.clone(), namespace);
-            api.patch(name, &parameters, &Patch::Strategic(patch))
-                .await?;
+            api.patch(name, &parameters, &Patch::Strategic(patch)).await?;
         }
         Ok(())
     }
 
     /// A number that has not been in a name yet; the time in nanoseconds if that is one.
     fn unique(&self, now: i64) -> i64 {
-        let last = self
-            .names
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| {
-                Some(now.max(last.saturating_add(1)))
-            });
+        let last = self.names.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| Some(now.max(last.saturating_add(1))));
         last.map_or(now, |last| now.max(last.saturating_add(1)))
     }
 }
 
 fn namespace(record: &Record) -> &str {
-    record
-        .regarding
-        .namespace
-        .as_deref()
-        .filter(|namespace| !namespace.is_empty())
-        .unwrap_or("default")
+    record.regarding.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
 }
 
 fn whole_seconds(time: jiff::Timestamp) -> Time {

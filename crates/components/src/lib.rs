@@ -35,11 +35,6 @@ pub fn entries() -> Vec<Entry> {
 }
 
 /// Starts the components that `selection` names. See [`runtime::start`].
-pub fn start(
-    selection: &Selection,
-    clients: Arc<dyn ClientFor>,
-    clock: Clock,
-    options: Options,
-) -> Result<Handle, Unknown> {
+pub fn start(selection: &Selection, clients: Arc<dyn ClientFor>, clock: Clock, options: Options) -> Result<Handle, Unknown> {
     runtime::start(entries(), selection, clients, clock, options)
 }

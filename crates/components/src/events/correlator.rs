@@ -73,10 +73,7 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn of(record: &Record) -> Subject {
         let message = record.action.is_none().then(|| record.message.clone());
-        Subject {
-            kind: kind_of(record),
-            message,
-        }
+        Subject { kind: kind_of(record), message }
     }
 }
 
@@ -103,10 +100,7 @@ impl Correlator {
         let mut message = record.message.clone();
         self.combined = None;
         if record.action.is_none() {
-            let (messages, last) = self
-                .similar
-                .entry(kind.clone())
-                .or_insert_with(|| (HashSet::new(), now));
+            let (messages, last) = self.similar.entry(kind.clone()).or_insert_with(|| (HashSet::new(), now));
             if now.duration_since(*last) > SIMILAR_WITHIN {
                 messages.clear();
             }
@@ -114,22 +108,13 @@ impl Correlator {
             if messages.len() < SIMILAR {
                 messages.insert(record.message.clone());
             }
-            if messages.len() >= SIMILAR && !messages.contains(&record.message)
-                || messages.len() > SIMILAR
-            {
+            if messages.len() >= SIMILAR && !messages.contains(&record.message) || messages.len() > SIMILAR {
                 message = format!("(combined from similar events): {message}");
-                subject = Subject {
-                    kind: kind.clone(),
-                    message: None,
-                };
+                subject = Subject { kind: kind.clone(), message: None };
                 self.combined = Some(subject.clone());
             }
-            let (tokens, at) = self
-                .spam
-                .entry((kind.source, kind.object))
-                .or_insert_with(|| (SPAM_BURST, now));
-            *tokens =
-                (*tokens + now.duration_since(*at).as_secs_f64() * SPAM_PER_SECOND).min(SPAM_BURST);
+            let (tokens, at) = self.spam.entry((kind.source, kind.object)).or_insert_with(|| (SPAM_BURST, now));
+            *tokens = (*tokens + now.duration_since(*at).as_secs_f64() * SPAM_PER_SECOND).min(SPAM_BURST);
             *at = now;
             if *tokens < 1.0 {
                 return Step::Skip;
@@ -145,12 +130,7 @@ impl Correlator {
                 seen.count = seen.count.saturating_add(1);
                 seen.last = now;
                 let (name, count, first) = (seen.name.clone(), seen.count, seen.first);
-                Step::Repeat {
-                    name,
-                    message,
-                    count,
-                    first,
-                }
+                Step::Repeat { name, message, count, first }
             }
             None => Step::Create { message },
         }
@@ -159,12 +139,7 @@ impl Correlator {
     /// Remembers under which name the last event was written.
     pub(crate) fn written(&mut self, subject: Subject, name: String, now: Timestamp) {
         let subject = self.combined.take().unwrap_or(subject);
-        let seen = self.seen.entry(subject).or_insert_with(|| Seen {
-            name: String::new(),
-            count: 1,
-            first: now,
-            last: now,
-        });
+        let seen = self.seen.entry(subject).or_insert_with(|| Seen { name: String::new(), count: 1, first: now, last: now });
         seen.name = name;
     }
 
@@ -190,13 +165,7 @@ fn kind_of(record: &Record) -> Kind {
         uid: record.regarding.uid.clone(),
         field: record.regarding.field_path.clone(),
     };
-    Kind {
-        source: record.source.clone(),
-        object,
-        r#type: record.r#type,
-        reason: record.reason.clone(),
-        action: record.action.clone(),
-    }
+    Kind { source: record.source.clone(), object, r#type: record.r#type, reason: record.reason.clone(), action: record.action.clone() }
 }
 
 #[cfg(test)]
@@ -207,14 +176,8 @@ mod tests {
 
     fn record(reason: &str, message: &str) -> Record {
         Record {
-            source: Source {
-                component: "test".into(),
-                host: "".into(),
-            },
-            regarding: ObjectReference {
-                name: Some("x".into()),
-                ..ObjectReference::default()
-            },
+            source: Source { component: "test".into(), host: "".into() },
+            regarding: ObjectReference { name: Some("x".into()), ..ObjectReference::default() },
             related: None,
             r#type: EventType::Normal,
             reason: reason.into(),
@@ -226,11 +189,7 @@ mod tests {
     fn take(correlator: &mut Correlator, record: &Record) -> Step {
         let step = correlator.take(record, Timestamp::UNIX_EPOCH);
         if let Step::Create { .. } = step {
-            correlator.written(
-                Subject::of(record),
-                format!("{}.1", record.message),
-                Timestamp::UNIX_EPOCH,
-            );
+            correlator.written(Subject::of(record), format!("{}.1", record.message), Timestamp::UNIX_EPOCH);
         }
         step
     }
@@ -239,58 +198,29 @@ mod tests {
     fn the_same_event_again_raises_the_count() {
         let mut correlator = Correlator::default();
         let pulled = record("Pulled", "image");
-        assert_eq!(
-            take(&mut correlator, &pulled),
-            Step::Create {
-                message: "image".into()
-            }
-        );
+        assert_eq!(take(&mut correlator, &pulled), Step::Create { message: "image".into() });
         let again = take(&mut correlator, &pulled);
-        assert!(
-            matches!(&again, Step::Repeat { name, count: 2, .. } if name == "image.1"),
-            "{again:?}"
-        );
+        assert!(matches!(&again, Step::Repeat { name, count: 2, .. } if name == "image.1"), "{again:?}");
     }
 
     #[test]
     fn many_similar_events_are_combined() {
         let mut correlator = Correlator::default();
         for n in 0..10 {
-            let step = take(
-                &mut correlator,
-                &record("SuccessfulCreate", &format!("Created pod: {n}")),
-            );
-            assert_eq!(
-                step,
-                Step::Create {
-                    message: format!("Created pod: {n}")
-                }
-            );
+            let step = take(&mut correlator, &record("SuccessfulCreate", &format!("Created pod: {n}")));
+            assert_eq!(step, Step::Create { message: format!("Created pod: {n}") });
         }
-        let step = take(
-            &mut correlator,
-            &record("SuccessfulCreate", "Created pod: 10"),
-        );
+        let step = take(&mut correlator, &record("SuccessfulCreate", "Created pod: 10"));
         let combined = "(combined from similar events): Created pod: 10";
-        assert_eq!(
-            step,
-            Step::Create {
-                message: combined.into()
-            }
-        );
-        let step = take(
-            &mut correlator,
-            &record("SuccessfulCreate", "Created pod: 11"),
-        );
+        assert_eq!(step, Step::Create { message: combined.into() });
+        let step = take(&mut correlator, &record("SuccessfulCreate", "Created pod: 11"));
         assert!(matches!(step, Step::Repeat { count: 2, .. }));
     }
 
     #[test]
     fn an_object_with_too_many_events_gets_no_more() {
         let mut correlator = Correlator::default();
-        let steps: Vec<_> = (0..30)
-            .map(|n| take(&mut correlator, &record(&format!("R{n}"), "m")))
-            .collect();
+        let steps: Vec<_> = (0..30).map(|n| take(&mut correlator, &record(&format!("R{n}"), "m"))).collect();
         assert_eq!(steps.iter().filter(|step| **step == Step::Skip).count(), 5);
     }
 
@@ -299,14 +229,8 @@ mod tests {
         let mut correlator = Correlator::default();
         let mut failed = record("FailedScheduling", "0/1 nodes");
         failed.action = Some("Scheduling".into());
-        assert!(matches!(
-            take(&mut correlator, &failed),
-            Step::Create { .. }
-        ));
+        assert!(matches!(take(&mut correlator, &failed), Step::Create { .. }));
         failed.message = "0/2 nodes".into();
-        assert!(matches!(
-            take(&mut correlator, &failed),
-            Step::Repeat { count: 2, .. }
-        ));
+        assert!(matches!(take(&mut correlator, &failed), Step::Repeat { count: 2, .. }));
     }
 }

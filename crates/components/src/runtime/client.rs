@@ -19,20 +19,14 @@ pub struct Identity {
 impl Identity {
     /// A user with groups.
     pub fn user(name: impl Into<String>, groups: &[&str]) -> Self {
-        Identity {
-            name: name.into(),
-            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
-        }
+        Identity { name: name.into(), groups: groups.iter().map(|g| (*g).to_owned()).collect() }
     }
 
     /// The service account of a controller, in `kube-system`.
     pub fn controller(service_account: &str) -> Self {
         Self::user(
             format!("system:serviceaccount:kube-system:{service_account}"),
-            &[
-                "system:serviceaccounts",
-                "system:serviceaccounts:kube-system",
-            ],
+            &["system:serviceaccounts", "system:serviceaccounts:kube-system"],
         )
     }
 

@@ -75,10 +75,7 @@ impl Error {
         match self {
             Error::Client(kube::Error::Api(status)) => {
                 let causes = status.details.iter().flat_map(|details| &details.causes);
-                status.code == 403
-                    && causes
-                        .into_iter()
-                        .any(|cause| cause.reason == "NamespaceTerminating")
+                status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
             }
             _ => false,
         }
@@ -112,15 +109,10 @@ pub struct Source {
 
 impl Source {
     /// Listens to `informer`; `map` adds to the queue the keys that a change concerns.
-    pub fn new<K: Object>(
-        informer: &Informer<K>,
-        map: impl Fn(Change<'_, K>, &Queue) + Send + Sync + 'static,
-    ) -> Source {
+    pub fn new<K: Object>(informer: &Informer<K>, map: impl Fn(Change<'_, K>, &Queue) + Send + Sync + 'static) -> Source {
         let (feed, sync) = (informer.clone(), informer.clone());
         Source {
-            subscribe: Box::new(move |queue| {
-                Some(feed.subscribe(move |change| map(change, &queue)))
-            }),
+            subscribe: Box::new(move |queue| Some(feed.subscribe(move |change| map(change, &queue)))),
             synced: Box::pin(async move { sync.synced().await }),
         }
     }
@@ -135,28 +127,17 @@ impl Source {
     }
 
     /// Listens to what objects of `kind` control: a change concerns the controlling owner.
-    pub fn controlled<K: Object>(
-        informer: &Informer<K>,
-        group: &'static str,
-        kind: &'static str,
-    ) -> Source {
+    pub fn controlled<K: Object>(informer: &Informer<K>, group: &'static str, kind: &'static str) -> Source {
         Self::new(informer, move |change, queue| {
             let mut last = None;
             for object in change.states() {
                 if let Some(owner) = super::informer::controller_of(object.meta())
                     && owner.kind == kind
-                    && owner
-                        .api_version
-                        .split_once('/')
-                        .map_or("", |(group, _)| group)
-                        == group
+                    && owner.api_version.split_once('/').map_or("", |(group, _)| group) == group
                     && last != Some(&owner.name)
                 {
                     last = Some(&owner.name);
-                    queue.add(Key::new(
-                        object.meta().namespace.as_deref().unwrap_or_default(),
-                        &owner.name,
-                    ));
+                    queue.add(Key::new(object.meta().namespace.as_deref().unwrap_or_default(), &owner.name));
                 }
             }
         })
@@ -165,10 +146,7 @@ impl Source {
     /// Only reads from `informer`: no work before it is filled, no work because of it.
     pub fn lookup<K: Object>(informer: &Informer<K>) -> Source {
         let sync = informer.clone();
-        Source {
-            subscribe: Box::new(|_| None),
-            synced: Box::pin(async move { sync.synced().await }),
-        }
+        Source { subscribe: Box::new(|_| None), synced: Box::pin(async move { sync.synced().await }) }
     }
 
     /// Adds one key at the start and whenever the work itself asks for it: for periodic work.

@@ -7,9 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, join_all};
 use tokio_util::sync::CancellationToken;
-use tower::{
-    Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, util::BoxCloneSyncService,
-};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, util::BoxCloneSyncService};
 use tracing::Instrument;
 
 use super::{
@@ -26,30 +24,14 @@ const LONGEST_REST: Duration = Duration::from_millis(100);
 type Reconcile = BoxCloneSyncService<Key, Requeue, Error>;
 
 /// Runs a component until `stop`.
-pub fn run<C: Component>(
-    component: C,
-    clock: Clock,
-    metrics: &Metrics,
-    stop: CancellationToken,
-) -> BoxFuture<'static, ()> {
+pub fn run<C: Component>(component: C, clock: Clock, metrics: &Metrics, stop: CancellationToken) -> BoxFuture<'static, ()> {
     let counters = metrics.of(C::NAME);
     let queue = Queue::new(clock.clone(), counters.clone());
     let component = Arc::new(component);
     let sources = component.sources();
-    let reconcile =
-        tower::service_fn(move |key| component.clone().reconcile(key)).boxed_clone_sync();
+    let reconcile = tower::service_fn(move |key| component.clone().reconcile(key)).boxed_clone_sync();
     let reconcile = stack(C::NAME, C::WORKERS, C::TIMEOUT, clock.clone(), reconcile);
-    Box::pin(drive(
-        Driver {
-            name: C::NAME,
-            queue,
-            counters,
-            clock,
-        },
-        sources,
-        reconcile,
-        stop,
-    ))
+    Box::pin(drive(Driver { name: C::NAME, queue, counters, clock }, sources, reconcile, stop))
 }
 
 trait BoxedCloneSync: Service<Key, Response = Requeue, Error = Error> + Sized {
@@ -64,13 +46,7 @@ trait BoxedCloneSync: Service<Key, Response = Requeue, Error = Error> + Sized {
 impl<S: Service<Key, Response = Requeue, Error = Error>> BoxedCloneSync for S {}
 
 /// The layers around a component, outside in.
-fn stack(
-    name: &'static str,
-    workers: usize,
-    timeout: Duration,
-    clock: Clock,
-    reconcile: Reconcile,
-) -> Reconcile {
+fn stack(name: &'static str, workers: usize, timeout: Duration, clock: Clock, reconcile: Reconcile) -> Reconcile {
     ServiceBuilder::new()
         // A driver that waits for readiness takes no key out of the queue that nobody can work on.
         .concurrency_limit(workers)
@@ -96,12 +72,7 @@ fn deadline(after: Duration, clock: Clock) -> impl Layer<Reconcile, Service = Re
         let clock = clock.clone();
         tower::service_fn(move |key: Key| {
             let (inner, clock) = (inner.clone(), clock.clone());
-            async move {
-                clock
-                    .timeout(after, inner.oneshot(key))
-                    .await
-                    .map_err(|_| Error::Timeout)?
-            }
+            async move { clock.timeout(after, inner.oneshot(key)).await.map_err(|_| Error::Timeout)? }
         })
         .boxed_clone_sync()
     })
@@ -115,23 +86,14 @@ struct Driver {
     clock: Clock,
 }
 
-async fn drive(
-    driver: Driver,
-    sources: Vec<Source>,
-    mut reconcile: Reconcile,
-    stop: CancellationToken,
-) {
-    let (subscribe, synced): (Vec<_>, Vec<_>) =
-        sources.into_iter().map(|s| (s.subscribe, s.synced)).unzip();
+async fn drive(driver: Driver, sources: Vec<Source>, mut reconcile: Reconcile, stop: CancellationToken) {
+    let (subscribe, synced): (Vec<_>, Vec<_>) = sources.into_iter().map(|s| (s.subscribe, s.synced)).unzip();
     tokio::select! {
         () = stop.cancelled() => return,
         _ = join_all(synced) => {}
     }
     // After the caches are filled: otherwise the first keys would be worked on with half of the facts.
-    let subscriptions: Vec<_> = subscribe
-        .into_iter()
-        .filter_map(|s| s(driver.queue.clone()))
-        .collect();
+    let subscriptions: Vec<_> = subscribe.into_iter().filter_map(|s| s(driver.queue.clone())).collect();
     tracing::debug!(component = driver.name, "started");
     let mut tasks = tokio::task::JoinSet::new();
     let work = async {
@@ -157,11 +119,7 @@ async fn one_round(driver: Driver, key: Key, future: impl Future<Output = Result
     let _busy = driver.clock.busy();
     let started = std::time::Instant::now();
     // If the round panics, the key must not stay locked for ever.
-    let mut unfinished = Unfinished {
-        driver: &driver,
-        key: &key,
-        finished: false,
-    };
+    let mut unfinished = Unfinished { driver: &driver, key: &key, finished: false };
     let outcome = future.await;
     unfinished.finished = true;
     let took = started.elapsed();
@@ -230,12 +188,7 @@ mod tests {
         let count = Arc::new(AtomicUsize::new(0));
         let stop = CancellationToken::new();
         let metrics = Metrics::default();
-        let task = tokio::spawn(run(
-            Flaky(count.clone()),
-            Clock::system(),
-            &metrics,
-            stop.clone(),
-        ));
+        let task = tokio::spawn(run(Flaky(count.clone()), Clock::system(), &metrics, stop.clone()));
         while count.load(Ordering::SeqCst) < 4 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -141,18 +141,12 @@ struct Index<K> {
 
 /// The owner that controls the object, if one does.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references
-        .iter()
-        .flatten()
-        .find(|owner| owner.controller == Some(true))
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// The resourceVersion as a number; 0 if there is none.
 pub fn revision_of(meta: &ObjectMeta) -> u64 {
-    meta.resource_version
-        .as_deref()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(0)
+    meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
 impl<K: Object> Default for Informer<K> {
@@ -165,10 +159,7 @@ impl<K: Object> Default for Informer<K> {
                 indexes: BTreeMap::new(),
                 revision: 0,
             }),
-            handlers: Mutex::new(Handlers {
-                next: 0,
-                list: Vec::new(),
-            }),
+            handlers: Mutex::new(Handlers { next: 0, list: Vec::new() }),
             synced: watch::Sender::new(false),
         }))
     }
@@ -215,28 +206,16 @@ impl<K: Object> Informer<K> {
     /// The objects that an index files under `value`.
     pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         let cache = self.0.cache.read();
-        cache.pick(
-            cache
-                .indexes
-                .get(index)
-                .and_then(|index| index.keys.get(value)),
-        )
+        cache.pick(cache.indexes.get(index).and_then(|index| index.keys.get(value)))
     }
 
     /// Adds an index, such as Pods by node name. Adding it again changes nothing.
-    pub fn add_index(
-        &self,
-        name: &'static str,
-        of: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
-    ) {
+    pub fn add_index(&self, name: &'static str, of: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let mut cache = self.0.cache.write();
         if cache.indexes.contains_key(name) {
             return;
         }
-        let mut index = Index {
-            of: Box::new(of),
-            keys: HashMap::new(),
-        };
+        let mut index = Index { of: Box::new(of), keys: HashMap::new() };
         for (key, object) in &cache.objects {
             index.add(key, object);
         }
@@ -244,17 +223,11 @@ impl<K: Object> Informer<K> {
     }
 
     /// Calls `handler` with everything that is there, and then with every change, until the subscription is dropped.
-    pub fn subscribe(
-        &self,
-        handler: impl Fn(Change<'_, K>) + Send + Sync + 'static,
-    ) -> Subscription {
+    pub fn subscribe(&self, handler: impl Fn(Change<'_, K>) + Send + Sync + 'static) -> Subscription {
         let mut handlers = self.0.handlers.lock();
         let objects = self.list();
         for object in &objects {
-            handler(Change {
-                old: None,
-                new: Some(object),
-            });
+            handler(Change { old: None, new: Some(object) });
         }
         let id = handlers.next;
         handlers.next += 1;
@@ -286,19 +259,13 @@ impl<K: Object> Informer<K> {
         let handlers = self.0.handlers.lock();
         let old = {
             let mut cache = self.0.cache.write();
-            let known = cache
-                .objects
-                .get(&key)
-                .map_or(0, |old| revision_of(old.meta()));
+            let known = cache.objects.get(&key).map_or(0, |old| revision_of(old.meta()));
             if revision <= cache.revision || revision <= known {
                 return object;
             }
             cache.insert(key, object.clone())
         };
-        handlers.call(Change {
-            old: old.as_ref(),
-            new: Some(&object),
-        });
+        handlers.call(Change { old: old.as_ref(), new: Some(&object) });
         object
     }
 
@@ -307,20 +274,13 @@ impl<K: Object> Informer<K> {
         let handlers = self.0.handlers.lock();
         let old = {
             let mut cache = self.0.cache.write();
-            if cache
-                .objects
-                .get(key)
-                .is_none_or(|old| old.meta().uid.as_deref() != Some(uid))
-            {
+            if cache.objects.get(key).is_none_or(|old| old.meta().uid.as_deref() != Some(uid)) {
                 return;
             }
             cache.remove(key)
         };
         if old.is_some() {
-            handlers.call(Change {
-                old: old.as_ref(),
-                new: None,
-            });
+            handlers.call(Change { old: old.as_ref(), new: None });
         }
     }
 
@@ -370,23 +330,14 @@ fn unfile(keys: &mut HashMap<String, HashSet<Key>>, value: &str, key: &Key) {
 
 impl<K: Object> Cache<K> {
     fn pick(&self, keys: Option<&HashSet<Key>>) -> Vec<Arc<K>> {
-        keys.into_iter()
-            .flatten()
-            .filter_map(|key| self.objects.get(key).cloned())
-            .collect()
+        keys.into_iter().flatten().filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
     fn insert(&mut self, key: Key, object: Arc<K>) -> Option<Arc<K>> {
         let old = self.remove(&key);
-        self.namespaces
-            .entry(key.namespace.to_string())
-            .or_default()
-            .insert(key.clone());
+        self.namespaces.entry(key.namespace.to_string()).or_default().insert(key.clone());
         for owner in object.meta().owner_references.iter().flatten() {
-            self.owners
-                .entry(owner.uid.clone())
-                .or_default()
-                .insert(key.clone());
+            self.owners.entry(owner.uid.clone()).or_default().insert(key.clone());
         }
         for index in self.indexes.values_mut() {
             index.add(&key, &object);
@@ -431,10 +382,7 @@ impl<K: Object> Sink for Informer<K> {
         let mut gone: HashSet<Key> = {
             let cache = self.0.cache.read();
             // What was observed after the list was made is not in it, and is not gone either.
-            let old = cache
-                .objects
-                .iter()
-                .filter(|(_, object)| revision_of(object.meta()) <= revision);
+            let old = cache.objects.iter().filter(|(_, object)| revision_of(object.meta()) <= revision);
             old.map(|(key, _)| key.clone()).collect()
         };
         for object in list.items.unwrap_or_default() {
@@ -442,26 +390,17 @@ impl<K: Object> Sink for Informer<K> {
             let key = Key::of(object.meta());
             gone.remove(&key);
             let mut cache = self.0.cache.write();
-            let known = cache
-                .objects
-                .get(&key)
-                .map_or(0, |old| revision_of(old.meta()));
+            let known = cache.objects.get(&key).map_or(0, |old| revision_of(old.meta()));
             if known != 0 && known >= revision_of(object.meta()) {
                 continue;
             }
             let old = cache.insert(key, object.clone());
             drop(cache);
-            handlers.call(Change {
-                old: old.as_ref(),
-                new: Some(&object),
-            });
+            handlers.call(Change { old: old.as_ref(), new: Some(&object) });
         }
         for key in gone {
             let old = self.0.cache.write().remove(&key);
-            handlers.call(Change {
-                old: old.as_ref(),
-                new: None,
-            });
+            handlers.call(Change { old: old.as_ref(), new: None });
         }
         self.0.cache.write().revision = revision;
         drop(handlers);
@@ -478,19 +417,13 @@ impl<K: Object> Sink for Informer<K> {
         let old = {
             let mut cache = self.0.cache.write();
             cache.revision = cache.revision.max(revision);
-            let known = cache
-                .objects
-                .get(&key)
-                .map_or(0, |old| revision_of(old.meta()));
+            let known = cache.objects.get(&key).map_or(0, |old| revision_of(old.meta()));
             if known != 0 && known >= revision {
                 return Ok(version);
             }
             cache.insert(key, object.clone())
         };
-        handlers.call(Change {
-            old: old.as_ref(),
-            new: Some(&object),
-        });
+        handlers.call(Change { old: old.as_ref(), new: Some(&object) });
         Ok(version)
     }
 
@@ -502,22 +435,12 @@ impl<K: Object> Sink for Informer<K> {
         let old = {
             let mut cache = self.0.cache.write();
             cache.revision = cache.revision.max(revision);
-            let known = cache
-                .objects
-                .get(&key)
-                .map_or(0, |old| revision_of(old.meta()));
+            let known = cache.objects.get(&key).map_or(0, |old| revision_of(old.meta()));
             // A successor of the same name may have been observed already.
-            if known > revision {
-                None
-            } else {
-                cache.remove(&key)
-            }
+            if known > revision { None } else { cache.remove(&key) }
         };
         if old.is_some() {
-            handlers.call(Change {
-                old: old.as_ref(),
-                new: None,
-            });
+            handlers.call(Change { old: old.as_ref(), new: None });
         }
         Ok(object.metadata.resource_version.unwrap_or_default())
     }
@@ -537,8 +460,7 @@ mod tests {
     use super::*;
 
     fn object(name: &str, revision: u64) -> Vec<u8> {
-        format!(r#"{{"metadata":{{"name":"{name}","namespace":"a","uid":"{name}","resourceVersion":"{revision}"}}}}"#)
-            .into_bytes()
+        format!(r#"{{"metadata":{{"name":"{name}","namespace":"a","uid":"{name}","resourceVersion":"{revision}"}}}}"#).into_bytes()
     }
 
     fn map(name: &str, revision: u64) -> ConfigMap {
@@ -548,9 +470,7 @@ mod tests {
     #[test]
     fn an_observed_write_is_visible_before_the_watch_tells_of_it() {
         let informer = Informer::<ConfigMap>::default();
-        informer
-            .replace(br#"{"metadata":{"resourceVersion":"5"},"items":[]}"#)
-            .unwrap();
+        informer.replace(br#"{"metadata":{"resourceVersion":"5"},"items":[]}"#).unwrap();
         let seen = Arc::new(AtomicUsize::new(0));
         let _subscription = informer.subscribe({
             let seen = seen.clone();
@@ -561,11 +481,7 @@ mod tests {
         informer.observe(map("x", 7));
         assert!(informer.get("a", "x").is_some());
         informer.changed(&object("x", 7)).unwrap();
-        assert_eq!(
-            seen.load(Ordering::SeqCst),
-            1,
-            "the watch's copy is no news"
-        );
+        assert_eq!(seen.load(Ordering::SeqCst), 1, "the watch's copy is no news");
     }
 
     #[test]
@@ -582,9 +498,7 @@ mod tests {
         let informer = Informer::<ConfigMap>::default();
         informer.changed(&object("old", 7)).unwrap();
         informer.observe(map("new", 12));
-        informer
-            .replace(br#"{"metadata":{"resourceVersion":"10"},"items":[]}"#)
-            .unwrap();
+        informer.replace(br#"{"metadata":{"resourceVersion":"10"},"items":[]}"#).unwrap();
         assert!(informer.get("a", "old").is_none());
         assert!(informer.get("a", "new").is_some());
     }
@@ -609,9 +523,7 @@ mod tests {
     fn an_index_follows_its_objects() {
         let informer = Informer::<ConfigMap>::default();
         informer.changed(&object("x", 1)).unwrap();
-        informer.add_index("name", |map| {
-            vec![map.metadata.name.clone().unwrap_or_default()]
-        });
+        informer.add_index("name", |map| vec![map.metadata.name.clone().unwrap_or_default()]);
         informer.changed(&object("y", 2)).unwrap();
         assert_eq!(informer.indexed("name", "x").len(), 1);
         assert_eq!(informer.indexed("name", "y").len(), 1);

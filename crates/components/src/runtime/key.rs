@@ -16,10 +16,7 @@ pub struct Key {
 impl Key {
     /// The key of a namespaced object.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Key {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Key { namespace: namespace.into(), name: name.into() }
     }
 
     /// The key of a cluster scoped object.
@@ -29,19 +26,12 @@ impl Key {
 
     /// The key of an object.
     pub fn of(meta: &ObjectMeta) -> Self {
-        Self::new(
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default(),
-        )
+        Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            f.write_str(&self.name)
-        } else {
-            write!(f, "{}/{}", self.namespace, self.name)
-        }
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
     }
 }

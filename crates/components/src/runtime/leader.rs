@@ -60,12 +60,7 @@ enum Move {
 
 /// Decides on an attempt at `now`. `unchanged_since` is when this process first saw the Lease as it is: only that is
 /// compared with the duration, because the holder's clock may differ from ours.
-fn decide(
-    lease: Option<&LeaseSpec>,
-    unchanged_since: Timestamp,
-    election: &LeaderElection,
-    now: Timestamp,
-) -> Move {
+fn decide(lease: Option<&LeaseSpec>, unchanged_since: Timestamp, election: &LeaderElection, now: Timestamp) -> Move {
     let seconds = i32::try_from(election.lease_duration.as_secs()).unwrap_or(i32::MAX);
     let mine = |acquired: Option<MicroTime>, transitions: i32| {
         Move::Write(LeaseSpec {
@@ -82,20 +77,11 @@ fn decide(
     };
     let transitions = lease.lease_transitions.unwrap_or(0);
     match lease.holder_identity.as_deref() {
-        Some(holder) if holder == election.identity => {
-            mine(lease.acquire_time.clone(), transitions)
-        }
+        Some(holder) if holder == election.identity => mine(lease.acquire_time.clone(), transitions),
         None | Some("") => mine(None, transitions + 1),
         Some(_) => {
-            let held = lease
-                .lease_duration_seconds
-                .and_then(|s| u64::try_from(s).ok())
-                .unwrap_or(15);
-            if later(unchanged_since, Duration::from_secs(held)) > now {
-                Move::Wait
-            } else {
-                mine(None, transitions + 1)
-            }
+            let held = lease.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(15);
+            if later(unchanged_since, Duration::from_secs(held)) > now { Move::Wait } else { mine(None, transitions + 1) }
         }
     }
 }
@@ -112,12 +98,7 @@ impl Candidate {
     /// A candidate that does not hold anything yet.
     pub fn new(client: Client, election: LeaderElection, clock: Clock) -> Self {
         let api = Api::namespaced(client, &election.namespace);
-        Candidate {
-            api,
-            election,
-            clock,
-            seen: None,
-        }
+        Candidate { api, election, clock, seen: None }
     }
 
     /// Waits until this process holds the Lease.
@@ -139,10 +120,7 @@ impl Candidate {
         let mut renewed = self.clock.now();
         loop {
             self.clock.sleep(self.election.retry_period).await;
-            let left = crate::clock::left(
-                self.clock.now(),
-                later(renewed, self.election.renew_deadline),
-            );
+            let left = crate::clock::left(self.clock.now(), later(renewed, self.election.renew_deadline));
             let clock = self.clock.clone();
             match clock.timeout(left, self.attempt()).await {
                 Ok(Ok(true)) => renewed = self.clock.now(),
@@ -169,10 +147,7 @@ impl Candidate {
             spec.holder_identity = Some(String::new());
             spec.lease_duration_seconds = Some(1);
             // If it fails, the others wait for as long as the Lease says.
-            let _ = self
-                .api
-                .replace(&self.election.name, &PostParams::default(), &lease)
-                .await;
+            let _ = self.api.replace(&self.election.name, &PostParams::default(), &lease).await;
         }
     }
 
@@ -191,24 +166,11 @@ impl Candidate {
         let written = match lease {
             Some(mut lease) => {
                 lease.spec = Some(spec);
-                self.api
-                    .replace(&self.election.name, &PostParams::default(), &lease)
-                    .await
+                self.api.replace(&self.election.name, &PostParams::default(), &lease).await
             }
             None => {
-                let metadata = ObjectMeta {
-                    name: Some(self.election.name.clone()),
-                    ..ObjectMeta::default()
-                };
-                self.api
-                    .create(
-                        &PostParams::default(),
-                        &Lease {
-                            metadata,
-                            spec: Some(spec),
-                        },
-                    )
-                    .await
+                let metadata = ObjectMeta { name: Some(self.election.name.clone()), ..ObjectMeta::default() };
+                self.api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
             }
         };
         match written.map_err(Error::from) {
@@ -247,10 +209,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_not_there_is_taken() {
         let now = Timestamp::UNIX_EPOCH;
-        assert_eq!(
-            holder(&decide(None, now, &election(), now)),
-            Some(("me", 0))
-        );
+        assert_eq!(holder(&decide(None, now, &election(), now)), Some(("me", 0)));
     }
 
     #[test]
@@ -260,27 +219,18 @@ mod tests {
         let early = later(start, Duration::from_secs(14));
         let late = later(start, Duration::from_secs(16));
         assert_eq!(decide(Some(&lease), start, &election(), early), Move::Wait);
-        assert_eq!(
-            holder(&decide(Some(&lease), start, &election(), late)),
-            Some(("me", 4))
-        );
+        assert_eq!(holder(&decide(Some(&lease), start, &election(), late)), Some(("me", 4)));
     }
 
     #[test]
     fn the_holder_renews_without_a_transition() {
         let now = Timestamp::UNIX_EPOCH;
-        assert_eq!(
-            holder(&decide(Some(&held_by("me")), now, &election(), now)),
-            Some(("me", 3))
-        );
+        assert_eq!(holder(&decide(Some(&held_by("me")), now, &election(), now)), Some(("me", 3)));
     }
 
     #[test]
     fn a_lease_given_back_is_taken_at_once() {
         let now = Timestamp::UNIX_EPOCH;
-        assert_eq!(
-            holder(&decide(Some(&held_by("")), now, &election(), now)),
-            Some(("me", 4))
-        );
+        assert_eq!(holder(&decide(Some(&held_by("")), now, &election(), now)), Some(("me", 4)));
     }
 }

@@ -39,10 +39,7 @@ impl Counters {
     pub(crate) fn round(&self, took: Duration, failed: bool) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
         self.errors.fetch_add(u64::from(failed), Ordering::Relaxed);
-        self.micros.fetch_add(
-            took.as_micros().try_into().unwrap_or(u64::MAX),
-            Ordering::Relaxed,
-        );
+        self.micros.fetch_add(took.as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// How many rounds have been worked.
@@ -65,36 +62,12 @@ impl Metrics {
     pub fn render(&self) -> String {
         type Read = fn(&Counters) -> f64;
         let families: [(&str, &str, &str, Read); 6] = [
-            ("workqueue_adds_total", "counter", "Keys added.", |c| {
-                c.adds.load(Ordering::Relaxed) as f64
-            }),
-            (
-                "workqueue_retries_total",
-                "counter",
-                "Keys added again after a failure.",
-                |c| c.retries.load(Ordering::Relaxed) as f64,
-            ),
-            ("workqueue_depth", "gauge", "Keys that are ready.", |c| {
-                c.depth.load(Ordering::Relaxed) as f64
-            }),
-            (
-                "component_reconcile_total",
-                "counter",
-                "Rounds of work.",
-                |c| c.rounds.load(Ordering::Relaxed) as f64,
-            ),
-            (
-                "component_reconcile_errors_total",
-                "counter",
-                "Rounds that failed.",
-                |c| c.errors.load(Ordering::Relaxed) as f64,
-            ),
-            (
-                "workqueue_work_duration_seconds_sum",
-                "counter",
-                "Seconds spent working.",
-                |c| c.micros.load(Ordering::Relaxed) as f64 / 1e6,
-            ),
+            ("workqueue_adds_total", "counter", "Keys added.", |c| c.adds.load(Ordering::Relaxed) as f64),
+            ("workqueue_retries_total", "counter", "Keys added again after a failure.", |c| c.retries.load(Ordering::Relaxed) as f64),
+            ("workqueue_depth", "gauge", "Keys that are ready.", |c| c.depth.load(Ordering::Relaxed) as f64),
+            ("component_reconcile_total", "counter", "Rounds of work.", |c| c.rounds.load(Ordering::Relaxed) as f64),
+            ("component_reconcile_errors_total", "counter", "Rounds that failed.", |c| c.errors.load(Ordering::Relaxed) as f64),
+            ("workqueue_work_duration_seconds_sum", "counter", "Seconds spent working.", |c| c.micros.load(Ordering::Relaxed) as f64 / 1e6),
         ];
         let all = self.0.lock();
         let mut text = String::new();
@@ -116,10 +89,6 @@ mod tests {
     fn the_counters_are_rendered_by_component() {
         let metrics = Metrics::default();
         metrics.of("deployment-controller").add();
-        assert!(
-            metrics
-                .render()
-                .contains("workqueue_adds_total{name=\"deployment-controller\"} 1")
-        );
+        assert!(metrics.render().contains("workqueue_adds_total{name=\"deployment-controller\"} 1"));
     }
 }

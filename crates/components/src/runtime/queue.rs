@@ -48,12 +48,7 @@ struct State {
 impl Queue {
     /// An empty queue.
     pub fn new(clock: Clock, counters: Arc<Counters>) -> Self {
-        Queue(Arc::new(Inner {
-            clock,
-            counters,
-            state: Mutex::default(),
-            changed: Notify::new(),
-        }))
+        Queue(Arc::new(Inner { clock, counters, state: Mutex::default(), changed: Notify::new() }))
     }
 
     /// Adds a key, to be worked on as soon as possible.
@@ -143,9 +138,7 @@ impl Queue {
         let mut state = self.0.state.lock();
         let failures = state.failures.entry(key.clone()).or_default();
         *failures = failures.saturating_add(1);
-        let delay = FIRST_BACKOFF
-            .saturating_mul(1 << (*failures - 1).min(20))
-            .min(LAST_BACKOFF);
+        let delay = FIRST_BACKOFF.saturating_mul(1 << (*failures - 1).min(20)).min(LAST_BACKOFF);
         state.add_at(key, later(self.0.clock.now(), delay));
         drop(state);
         self.0.counters.retry();
@@ -216,9 +209,7 @@ mod tests {
     }
 
     async fn empty(queue: &Queue) -> bool {
-        tokio::time::timeout(Duration::from_millis(30), queue.next())
-            .await
-            .is_err()
+        tokio::time::timeout(Duration::from_millis(30), queue.next()).await.is_err()
     }
 
     #[tokio::test]

@@ -35,10 +35,7 @@ impl FromStr for Selection {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parts = text
-            .split(',')
-            .map(str::trim)
-            .filter(|part| !part.is_empty());
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         Ok(Selection(parts.map(str::to_owned).collect()))
     }
 }
@@ -96,16 +93,8 @@ fn is(entry: &Selectable, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const SCHEDULER: Selectable = Selectable {
-        name: "scheduler",
-        aliases: &[],
-        controller: false,
-    };
-    const JOB: Selectable = Selectable {
-        name: "job-controller",
-        aliases: &["job"],
-        controller: true,
-    };
+    const SCHEDULER: Selectable = Selectable { name: "scheduler", aliases: &[], controller: false };
+    const JOB: Selectable = Selectable { name: "job-controller", aliases: &["job"], controller: true };
 
     fn chosen(text: &str) -> (bool, bool) {
         let selection: Selection = text.parse().unwrap();
@@ -128,9 +117,6 @@ mod tests {
     #[test]
     fn a_name_that_nobody_has_is_refused() {
         let selection: Selection = "*,-scheduller".parse().unwrap();
-        assert_eq!(
-            selection.check(&[SCHEDULER, JOB]),
-            Err(Unknown("scheduller".into()))
-        );
+        assert_eq!(selection.check(&[SCHEDULER, JOB]), Err(Unknown("scheduller".into())));
     }
 }

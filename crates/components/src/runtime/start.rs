@@ -61,12 +61,7 @@ impl Context {
 
     /// Runs a reconciling component until it is stopped.
     pub fn run<C: Component>(&self, component: C) -> BoxFuture<'static, ()> {
-        driver::run(
-            component,
-            self.clock.clone(),
-            &self.metrics,
-            self.stop.clone(),
-        )
+        driver::run(component, self.clock.clone(), &self.metrics, self.stop.clone())
     }
 }
 
@@ -115,35 +110,17 @@ pub fn start(
         metrics: Arc::default(),
         stop: stop.clone(),
     };
-    let handle = Handle(Arc::new(Shared {
-        context,
-        entries,
-        running: Mutex::default(),
-    }));
-    let chosen = names
-        .into_iter()
-        .filter(|entry| selection.includes(entry))
-        .map(|entry| entry.name)
-        .collect();
+    let handle = Handle(Arc::new(Shared { context, entries, running: Mutex::default() }));
+    let chosen = names.into_iter().filter(|entry| selection.includes(entry)).map(|entry| entry.name).collect();
     match election {
         None => handle.start_all(chosen),
-        Some(election) => lead(
-            &handle,
-            chosen,
-            Candidate::new(shared_client, election.clone(), clock),
-            election,
-        ),
+        Some(election) => lead(&handle, chosen, Candidate::new(shared_client, election.clone(), clock), election),
     }
     Ok(handle)
 }
 
 /// Runs `chosen` for as long as this process is the leader.
-fn lead(
-    handle: &Handle,
-    chosen: Vec<&'static str>,
-    mut candidate: Candidate,
-    election: LeaderElection,
-) {
+fn lead(handle: &Handle, chosen: Vec<&'static str>, mut candidate: Candidate, election: LeaderElection) {
     let stop = handle.0.context.stop.clone();
     // Weak, so that the election does not keep alive what it starts.
     let shared = Arc::downgrade(&handle.0);
@@ -186,17 +163,11 @@ impl Handle {
     pub fn start(&self, name: &str) -> Result<(), Unknown> {
         let entry = self.entry(name)?;
         let mut running = self.0.running.lock();
-        if running
-            .get(entry.names.name)
-            .is_some_and(|running| !running.task.is_finished())
-        {
+        if running.get(entry.names.name).is_some_and(|running| !running.task.is_finished()) {
             return Ok(());
         }
         let stop = self.0.context.stop.child_token();
-        let context = Context {
-            stop: stop.clone(),
-            ..self.0.context.clone()
-        };
+        let context = Context { stop: stop.clone(), ..self.0.context.clone() };
         let task = tokio::spawn((entry.run)(context));
         running.insert(entry.names.name, Running { stop, task });
         Ok(())
@@ -233,11 +204,7 @@ impl Handle {
     /// The components that run.
     pub fn running(&self) -> Vec<&'static str> {
         let running = self.0.running.lock();
-        running
-            .iter()
-            .filter(|(_, running)| !running.task.is_finished())
-            .map(|(name, _)| *name)
-            .collect()
+        running.iter().filter(|(_, running)| !running.task.is_finished()).map(|(name, _)| *name).collect()
     }
 
     /// The counters in Prometheus' text format.
@@ -252,8 +219,6 @@ impl Handle {
 
     fn entry(&self, name: &str) -> Result<&Entry, Unknown> {
         let mut entries = self.0.entries.iter();
-        entries
-            .find(|entry| entry.names.name == name || entry.names.aliases.contains(&name))
-            .ok_or_else(|| Unknown(name.to_owned()))
+        entries.find(|entry| entry.names.name == name || entry.names.aliases.contains(&name)).ok_or_else(|| Unknown(name.to_owned()))
     }
 }

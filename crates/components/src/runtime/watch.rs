@@ -59,21 +59,13 @@ enum Interrupted {
 }
 
 /// Follows `collection` until `stop`.
-pub(crate) async fn follow(
-    client: Client,
-    collection: Collection,
-    sink: Arc<dyn Sink>,
-    clock: Clock,
-    stop: CancellationToken,
-) {
+pub(crate) async fn follow(client: Client, collection: Collection, sink: Arc<dyn Sink>, clock: Clock, stop: CancellationToken) {
     let work = async {
         let mut from = None;
         let mut retry = FIRST_RETRY;
         loop {
             let outcome = match &mut from {
-                None => list(&client, &collection, &*sink)
-                    .await
-                    .map(|revision| from = Some(revision)),
+                None => list(&client, &collection, &*sink).await.map(|revision| from = Some(revision)),
                 Some(revision) => watch(&client, &collection, revision, &*sink).await,
             };
             match outcome {
@@ -96,11 +88,7 @@ pub(crate) async fn follow(
     }
 }
 
-async fn list(
-    client: &Client,
-    collection: &Collection,
-    sink: &dyn Sink,
-) -> Result<String, Interrupted> {
+async fn list(client: &Client, collection: &Collection, sink: &dyn Sink) -> Result<String, Interrupted> {
     let accept = if collection.metadata_only {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
     } else {
@@ -112,20 +100,13 @@ async fn list(
     Ok(sink.replace(&bytes)?)
 }
 
-async fn watch(
-    client: &Client,
-    collection: &Collection,
-    revision: &mut String,
-    sink: &dyn Sink,
-) -> Result<(), Interrupted> {
+async fn watch(client: &Client, collection: &Collection, revision: &mut String, sink: &dyn Sink) -> Result<(), Interrupted> {
     let accept = if collection.metadata_only {
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
     } else {
         "application/json"
     };
-    let options = format!(
-        "watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={revision}"
-    );
+    let options = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={revision}");
     let uri = with_query(&collection.path, &[&options, &collection.query]);
     let mut body = open(client, uri, accept).await?;
     let mut lines = Lines::default();
@@ -193,18 +174,13 @@ fn split_event(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = line.strip_prefix(b"{\"type\":\"")?;
     let end = rest.iter().take(16).position(|b| *b == b'"')?;
     let kind = std::str::from_utf8(&rest[..end]).ok()?;
-    let object = rest[end..]
-        .strip_prefix(b"\",\"object\":")?
-        .strip_suffix(b"}")?;
+    let object = rest[end..].strip_prefix(b"\",\"object\":")?.strip_suffix(b"}")?;
     Some((kind, object))
 }
 
 /// Opens a stream, with the answers that mean something to a watcher told apart.
 async fn open(client: &Client, uri: String, accept: &str) -> Result<Body, Interrupted> {
-    let request = Request::get(uri)
-        .header(header::ACCEPT, accept)
-        .header(header::ACCEPT_ENCODING, "identity")
-        .body(Body::empty())?;
+    let request = Request::get(uri).header(header::ACCEPT, accept).header(header::ACCEPT_ENCODING, "identity").body(Body::empty())?;
     let response = client.send(request).await?;
     match response.status() {
         StatusCode::GONE => Err(Interrupted::Gone),
@@ -238,10 +214,7 @@ impl Lines {
     }
 
     fn next(&mut self) -> Option<BytesMut> {
-        let Some(end) = self.buffer[self.searched..]
-            .iter()
-            .position(|b| *b == b'\n')
-        else {
+        let Some(end) = self.buffer[self.searched..].iter().position(|b| *b == b'\n') else {
             self.searched = self.buffer.len();
             return None;
         };

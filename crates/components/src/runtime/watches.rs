@@ -24,11 +24,7 @@ use crate::clock::Clock;
 
 /// The path under which all objects of a kind are listed, over all namespaces.
 pub fn collection_path(group: &str, version: &str, plural: &str) -> String {
-    if group.is_empty() {
-        format!("/api/{version}/{plural}")
-    } else {
-        format!("/apis/{group}/{version}/{plural}")
-    }
+    if group.is_empty() { format!("/api/{version}/{plural}") } else { format!("/apis/{group}/{version}/{plural}") }
 }
 
 /// The informers of this process. Clones are the same set.
@@ -76,13 +72,7 @@ impl Watches {
     /// An empty set; `client` must be allowed to list and watch whatever will be asked for.
     pub fn new(client: Client, clock: Clock, stop: CancellationToken) -> Self {
         let (typed, feeds) = (Mutex::default(), Mutex::default());
-        Watches(Arc::new(Shared {
-            client,
-            clock,
-            stop,
-            typed,
-            feeds,
-        }))
+        Watches(Arc::new(Shared { client, clock, stop, typed, feeds }))
     }
 
     /// The informer of a kind.
@@ -91,40 +81,21 @@ impl Watches {
         K: Object + k8s_openapi::Resource,
     {
         let mut typed = self.0.typed.lock();
-        let known = typed
-            .get(&TypeId::of::<K>())
-            .and_then(|any| any.downcast_ref::<Informer<K>>());
+        let known = typed.get(&TypeId::of::<K>()).and_then(|any| any.downcast_ref::<Informer<K>>());
         if let Some(informer) = known {
             return informer.clone();
         }
         let informer = Informer::<K>::default();
         typed.insert(TypeId::of::<K>(), Box::new(informer.clone()));
         let path = collection_path(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);
-        let feed = Feed {
-            feed: Arc::new(informer.clone()),
-            own: None,
-        };
-        if let Some(Feed {
-            own: Some(stop), ..
-        }) = self.0.feeds.lock().insert(path.clone(), feed)
-        {
-            tracing::debug!(
-                path,
-                "a full copy replaces one of the metadata for whoever asks next"
-            );
+        let feed = Feed { feed: Arc::new(informer.clone()), own: None };
+        if let Some(Feed { own: Some(stop), .. }) = self.0.feeds.lock().insert(path.clone(), feed) {
+            tracing::debug!(path, "a full copy replaces one of the metadata for whoever asks next");
             // Those who still hold the old feed keep what they have; it must go on.
             drop(stop);
         }
-        let collection = Collection {
-            path,
-            metadata_only: false,
-            query: String::new(),
-        };
-        self.spawn(
-            collection,
-            Arc::new(informer.clone()),
-            self.0.stop.child_token(),
-        );
+        let collection = Collection { path, metadata_only: false, query: String::new() };
+        self.spawn(collection, Arc::new(informer.clone()), self.0.stop.child_token());
         informer
     }
 
@@ -137,18 +108,8 @@ impl Watches {
         let informer = Informer::<Partial>::default();
         let stop = self.0.stop.child_token();
         let feed: Arc<dyn MetadataFeed> = Arc::new(informer.clone());
-        feeds.insert(
-            path.to_owned(),
-            Feed {
-                feed: feed.clone(),
-                own: Some(stop.clone()),
-            },
-        );
-        let collection = Collection {
-            path: path.to_owned(),
-            metadata_only: true,
-            query: String::new(),
-        };
+        feeds.insert(path.to_owned(), Feed { feed: feed.clone(), own: Some(stop.clone()) });
+        let collection = Collection { path: path.to_owned(), metadata_only: true, query: String::new() };
         self.spawn(collection, Arc::new(informer), stop);
         feed
     }
@@ -157,9 +118,7 @@ impl Watches {
     pub fn forget_metadata(&self, path: &str) {
         let mut feeds = self.0.feeds.lock();
         if feeds.get(path).is_some_and(|feed| feed.own.is_some())
-            && let Some(Feed {
-                own: Some(stop), ..
-            }) = feeds.remove(path)
+            && let Some(Feed { own: Some(stop), .. }) = feeds.remove(path)
         {
             stop.cancel();
         }
@@ -172,29 +131,14 @@ impl Watches {
     {
         let informer = Informer::<K>::default();
         let path = collection_path(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);
-        let collection = Collection {
-            path,
-            metadata_only: false,
-            query: query.to_owned(),
-        };
+        let collection = Collection { path, metadata_only: false, query: query.to_owned() };
         let sink = Arc::new(informer.clone());
         let stop = self.0.stop.child_token();
         tokio::spawn(follow(client, collection, sink, self.0.clock.clone(), stop));
         informer
     }
 
-    fn spawn(
-        &self,
-        collection: Collection,
-        sink: Arc<dyn super::watch::Sink>,
-        stop: CancellationToken,
-    ) {
-        tokio::spawn(follow(
-            self.0.client.clone(),
-            collection,
-            sink,
-            self.0.clock.clone(),
-            stop,
-        ));
+    fn spawn(&self, collection: Collection, sink: Arc<dyn super::watch::Sink>, stop: CancellationToken) {
+        tokio::spawn(follow(self.0.client.clone(), collection, sink, self.0.clock.clone(), stop));
     }
 }
