@@ -41,21 +41,15 @@ fn objects(criterion: &mut Criterion) {
     let bytes = protobuf::encode(&pod, "v1", "Pod").unwrap_or_default();
     let mut group = criterion.benchmark_group("pod");
     group.throughput(Throughput::Bytes(json.len() as u64));
-    group.bench_function("encode", |bencher| {
-        bencher.iter(|| protobuf::encode(black_box(&pod), "v1", "Pod"))
-    });
+    group.bench_function("encode", |bencher| bencher.iter(|| protobuf::encode(black_box(&pod), "v1", "Pod")));
     group.bench_function("encode from JSON bytes", |bencher| {
         bencher.iter(|| {
             let pod: Value = serde_json::from_slice(black_box(&json)).unwrap_or_default();
             protobuf::encode(&pod, "v1", "Pod")
         });
     });
-    group.bench_function("decode", |bencher| {
-        bencher.iter(|| protobuf::decode(black_box(&bytes)))
-    });
-    group.bench_function("parse the same as JSON", |bencher| {
-        bencher.iter(|| serde_json::from_slice::<Value>(black_box(&json)))
-    });
+    group.bench_function("decode", |bencher| bencher.iter(|| protobuf::decode(black_box(&bytes))));
+    group.bench_function("parse the same as JSON", |bencher| bencher.iter(|| serde_json::from_slice::<Value>(black_box(&json))));
     group.finish();
 }
 
@@ -64,14 +58,7 @@ fn lists(criterion: &mut Criterion) {
     let items = vec![item; 1000];
     let meta = json!({"resourceVersion": "48211"});
     criterion.bench_function("list of 1000 encoded pods", |bencher| {
-        bencher.iter(|| {
-            protobuf::encode_list(
-                &meta,
-                black_box(&items).iter().map(Vec::as_slice),
-                "v1",
-                "PodList",
-            )
-        });
+        bencher.iter(|| protobuf::encode_list(&meta, black_box(&items).iter().map(Vec::as_slice), "v1", "PodList"));
     });
 }
 

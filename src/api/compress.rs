@@ -5,13 +5,12 @@ use std::io::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use axum::BoxError;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::Response;
-use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue, VARY,
-};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue, VARY};
 use http_body::{Body, Frame, SizeHint};
 
 /// Bodies up to this size are sent as they are.
@@ -22,38 +21,21 @@ const PIECE: usize = 32 * 1024;
 
 /// Whether the client named gzip. As on a real server, `gzip;q=1` and `*` do not count.
 pub fn accepts_gzip(request: &HeaderMap) -> bool {
-    let header = request
-        .get(ACCEPT_ENCODING)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let header = request.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     header.split(',').any(|token| token.trim() == "gzip")
 }
 
 /// Compresses a response if the client asked for it and its body is large enough; otherwise passes it through.
-pub fn compress<B: Body<Data = Bytes>>(
-    request: &HeaderMap,
-    response: Response<B>,
-) -> Response<Gzip<B>> {
-    let wanted = response.body().size_hint().lower() > THRESHOLD
-        && accepts_gzip(request)
-        && !response.headers().contains_key(CONTENT_ENCODING);
+pub fn compress<B: Body<Data = Bytes>>(request: &HeaderMap, response: Response<B>) -> Response<Gzip<B>> {
+    let wanted =
+        response.body().size_hint().lower() > THRESHOLD && accepts_gzip(request) && !response.headers().contains_key(CONTENT_ENCODING);
     let (mut parts, body) = response.into_parts();
     if wanted {
-        parts
-            .headers
-            .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        parts
-            .headers
-            .append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
         parts.headers.remove(CONTENT_LENGTH);
     }
-    Response::from_parts(
-        parts,
-        Gzip {
-            body,
-            encoder: wanted.then(new_encoder),
-        },
-    )
+    Response::from_parts(parts, Gzip { body, encoder: wanted.then(new_encoder) })
 }
 
 /// One whole gzip member.
@@ -78,22 +60,17 @@ pub struct Gzip<B> {
 impl<B> Body for Gzip<B>
 where
     B: Body<Data = Bytes> + Unpin,
-    B::Error: From<std::io::Error>,
+    B::Error: Into<BoxError>,
 {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         loop {
-            let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
-            let Some(encoder) = &mut this.encoder else {
-                return Poll::Ready(frame);
-            };
-            match frame.transpose()?.map(Frame::into_data) {
+            let frame = ready!(Pin::new(&mut this.body).poll_frame(context)).transpose().map_err(Into::into)?;
+            let Some(encoder) = &mut this.encoder else { return Poll::Ready(frame.map(Ok)) };
+            match frame.map(Frame::into_data) {
                 Some(Ok(data)) => {
                     encoder.write_all(&data)?;
                     if encoder.get_ref().len() >= PIECE {
@@ -104,9 +81,7 @@ where
                 // Trailers: none of ours has them, and they cannot precede what is still in the encoder.
                 Some(Err(_)) => {}
                 None => {
-                    let Some(encoder) = this.encoder.take() else {
-                        return Poll::Ready(None);
-                    };
+                    let Some(encoder) = this.encoder.take() else { return Poll::Ready(None) };
                     return Poll::Ready(Some(Ok(Frame::data(encoder.finish()?.into()))));
                 }
             }
@@ -118,11 +93,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.encoder.is_some() {
-            SizeHint::default()
-        } else {
-            self.body.size_hint()
-        }
+        if self.encoder.is_some() { SizeHint::default() } else { self.body.size_hint() }
     }
 }
 
@@ -139,16 +110,9 @@ mod tests {
         HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(encoding))])
     }
 
-    fn body_of(
-        size: usize,
-    ) -> Response<
-        http_body_util::combinators::MapErr<
-            Full<Bytes>,
-            fn(std::convert::Infallible) -> std::io::Error,
-        >,
-    > {
+    fn body_of(size: usize) -> Response<Full<Bytes>> {
         let bytes: Vec<u8> = (0..size).map(|at| (at * at / 7) as u8).collect();
-        Response::new(Full::new(Bytes::from(bytes)).map_err((|never| match never {}) as fn(_) -> _))
+        Response::new(Full::new(Bytes::from(bytes)))
     }
 
     fn unzip(bytes: &[u8]) -> Vec<u8> {
@@ -159,12 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_body_is_compressed_for_a_client_that_asks() {
-        let plain = body_of(200_000)
-            .into_body()
-            .collect()
-            .await
-            .unwrap()
-            .to_bytes();
+        let plain = body_of(200_000).into_body().collect().await.unwrap().to_bytes();
         let response = compress(&asks_for("deflate, gzip"), body_of(200_000));
         assert_eq!(response.headers()[CONTENT_ENCODING], "gzip");
         assert_eq!(response.headers()[VARY], "Accept-Encoding");
@@ -177,46 +136,20 @@ mod tests {
 
     #[tokio::test]
     async fn other_bodies_pass_through() {
-        for (encoding, size) in [
-            ("gzip", 128 * 1024),
-            ("br", 200_000),
-            ("gzip;q=1.0", 200_000),
-            ("*", 200_000),
-        ] {
+        for (encoding, size) in [("gzip", 128 * 1024), ("br", 200_000), ("gzip;q=1.0", 200_000), ("*", 200_000)] {
             let response = compress(&asks_for(encoding), body_of(size));
-            assert!(
-                !response.headers().contains_key(CONTENT_ENCODING),
-                "{encoding}"
-            );
+            assert!(!response.headers().contains_key(CONTENT_ENCODING), "{encoding}");
             assert_eq!(response.body().size_hint().exact(), Some(size as u64));
-            assert_eq!(
-                response
-                    .into_body()
-                    .collect()
-                    .await
-                    .unwrap()
-                    .to_bytes()
-                    .len(),
-                size
-            );
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), size);
         }
     }
 
     #[tokio::test]
     async fn a_body_in_many_pieces_comes_out_in_pieces() {
-        let pieces = (0u32..2000).map(|at| {
-            Ok::<_, std::io::Error>(Frame::data(Bytes::from(vec![
-                (at % 251) as u8;
-                1 + at as usize % 700
-            ])))
-        });
-        let plain: Vec<u8> = (0u32..2000)
-            .flat_map(|at| vec![(at % 251) as u8; 1 + at as usize % 700])
-            .collect();
-        let mut body = Gzip {
-            body: StreamBody::new(futures::stream::iter(pieces)),
-            encoder: Some(new_encoder()),
-        };
+        let pieces =
+            (0u32..2000).map(|at| Ok::<_, std::io::Error>(Frame::data(Bytes::from(vec![(at % 251) as u8; 1 + at as usize % 700]))));
+        let plain: Vec<u8> = (0u32..2000).flat_map(|at| vec![(at % 251) as u8; 1 + at as usize % 700]).collect();
+        let mut body = Gzip { body: StreamBody::new(futures::stream::iter(pieces)), encoder: Some(new_encoder()) };
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
             bytes.extend_from_slice(&frame.unwrap().into_data().unwrap());

@@ -18,10 +18,7 @@ pub enum Format {
 /// In the order of preference: `*/*` is the first.
 const FORMATS: [Format; 3] = [Format::Json, Format::Yaml, Format::Protobuf];
 
-const STREAMS: [&str; 2] = [
-    "application/json;stream=watch",
-    "application/vnd.kubernetes.protobuf;stream=watch",
-];
+const STREAMS: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 
 impl Format {
     /// The `Content-Type` of a single object.
@@ -108,8 +105,7 @@ impl std::error::Error for Refusal {}
 /// The form of an answer. `header` is the request's `Accept`, empty if there is none.
 pub fn accept(header: &str, endpoint: Endpoint) -> Result<Accepted, Refusal> {
     route(header, endpoint)?;
-    negotiate(header, |format, clause| endpoint.transform(format, clause))
-        .ok_or_else(|| not_acceptable(&media_types()))
+    negotiate(header, |format, clause| endpoint.transform(format, clause)).ok_or_else(|| not_acceptable(&media_types()))
 }
 
 /// The form of a watch.
@@ -123,35 +119,27 @@ pub fn accept_stream(header: &str, endpoint: Endpoint) -> Result<Accepted, Refus
 
 /// The form of a `Status`: the best that the client takes without a transformation, and JSON if there is none.
 pub fn accept_error(header: &str) -> Format {
-    negotiate(header, |_, clause| {
-        clause.target().is_none().then_some(None)
-    })
-    .map_or(Format::Json, |accepted| accepted.format)
+    negotiate(header, |_, clause| clause.target().is_none().then_some(None)).map_or(Format::Json, |accepted| accepted.format)
 }
 
 /// The form of the discovery documents at `/api` and `/apis`, and whether the aggregated one is wanted.
 pub fn accept_discovery(header: &str) -> Result<(Format, bool), Refusal> {
     route(header, Endpoint::Object)?;
-    let aggregated = |_, clause: &Clause<'_>| {
-        (clause.target() == Some(("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")))
-            .then_some(None)
-    };
-    if let Some(accepted) = negotiate(header, aggregated) {
+    let aggregated =
+        |_, clause: &Clause<'_>| (clause.target() == Some(("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"))).then_some(None);
+    if !header.is_empty()
+        && let Some(accepted) = negotiate(header, aggregated)
+    {
         return Ok((accepted.format, true));
     }
-    negotiate(header, |_, clause| {
-        clause.target().is_none().then_some(None)
-    })
-    .map(|accepted| (accepted.format, false))
-    .ok_or_else(|| not_acceptable(&media_types()))
+    negotiate(header, |_, clause| clause.target().is_none().then_some(None))
+        .map(|accepted| (accepted.format, false))
+        .ok_or_else(|| not_acceptable(&media_types()))
 }
 
 /// The `Content-Type` of the aggregated discovery document.
 pub fn aggregated_discovery_media_type(format: Format) -> String {
-    format!(
-        "{};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-        format.media_type()
-    )
+    format!("{};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", format.media_type())
 }
 
 /// Whether JSON is to be indented: asked for in the query (`pretty`, where it is given), or the client is a person's tool.
@@ -160,9 +148,7 @@ pub fn wants_pretty(query: Option<&str>, user_agent: &str) -> bool {
         Some(value) if !value.is_empty() => {
             matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
         }
-        _ => ["curl", "Wget", "Mozilla/5.0"]
-            .iter()
-            .any(|tool| user_agent.starts_with(tool)),
+        _ => ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| user_agent.starts_with(tool)),
     }
 }
 
@@ -172,10 +158,7 @@ pub fn body(header: &str) -> Result<Format, Refusal> {
         return Ok(Format::Json);
     }
     let media_type = media_type(header).unwrap_or_default();
-    FORMATS
-        .into_iter()
-        .find(|format| format.media_type() == media_type)
-        .ok_or_else(|| unknown_format(&media_types()))
+    FORMATS.into_iter().find(|format| format.media_type() == media_type).ok_or_else(|| unknown_format(&media_types()))
 }
 
 /// How a patch is to be understood.
@@ -208,36 +191,17 @@ pub fn patch(header: &str, custom: bool) -> Result<PatchType, Refusal> {
     let types: &[_] = if custom {
         &[PatchType::Json, PatchType::Merge, PatchType::Apply]
     } else {
-        &[
-            PatchType::Json,
-            PatchType::Merge,
-            PatchType::StrategicMerge,
-            PatchType::Apply,
-        ]
+        &[PatchType::Json, PatchType::Merge, PatchType::StrategicMerge, PatchType::Apply]
     };
     let bare = header.split(';').next().unwrap_or_default();
     let bare = if custom { bare } else { bare.trim_matches(' ') };
-    types
-        .iter()
-        .copied()
-        .find(|patch| patch.media_type() == bare)
-        .ok_or_else(|| {
-            if custom {
-                unknown_format(
-                    &types
-                        .iter()
-                        .map(|patch| patch.media_type())
-                        .collect::<Vec<_>>(),
-                )
-            } else {
-                Refusal {
-                    code: 415,
-                    reason: "UnsupportedMediaType",
-                    message: "415: Unsupported Media Type".to_owned(),
-                    empty_details: true,
-                }
-            }
-        })
+    types.iter().copied().find(|patch| patch.media_type() == bare).ok_or_else(|| {
+        if custom {
+            unknown_format(&types.iter().map(|patch| patch.media_type()).collect::<Vec<_>>())
+        } else {
+            Refusal { code: 415, reason: "UnsupportedMediaType", message: "415: Unsupported Media Type".to_owned(), empty_details: true }
+        }
+    })
 }
 
 impl Endpoint {
@@ -270,11 +234,7 @@ fn route(header: &str, endpoint: Endpoint) -> Result<(), Refusal> {
     }
     let routed = header.is_empty()
         || header.split(',').any(|clause| {
-            let bare = clause
-                .split(';')
-                .next()
-                .unwrap_or_default()
-                .trim_matches(' ');
+            let bare = clause.split(';').next().unwrap_or_default().trim_matches(' ');
             bare == "*/*" || available.contains(&bare)
         });
     if routed {
@@ -283,38 +243,21 @@ fn route(header: &str, endpoint: Endpoint) -> Result<(), Refusal> {
     Err(Refusal {
         code: 406,
         reason: "NotAcceptable",
-        message: format!(
-            "406: Not Acceptable\n\nAvailable representations: {}",
-            available.join(", ")
-        ),
+        message: format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", ")),
         empty_details: true,
     })
 }
 
 /// The first clause, by preference, that some format and `allows` agree to.
-fn negotiate<'a>(
-    header: &'a str,
-    allows: impl Fn(Format, &Clause<'a>) -> Option<Option<(As, &'static str)>>,
-) -> Option<Accepted> {
+fn negotiate<'a>(header: &'a str, allows: impl Fn(Format, &Clause<'a>) -> Option<Option<(As, &'static str)>>) -> Option<Accepted> {
     if header.is_empty() {
-        return Some(Accepted {
-            format: Format::Json,
-            transform: None,
-            pretty: false,
-        });
+        return Some(Accepted { format: Format::Json, transform: None, pretty: false });
     }
     clauses(header).iter().find_map(|clause| {
-        FORMATS
-            .into_iter()
-            .filter(|format| clause.matches(*format))
-            .find_map(|format| {
-                let transform = allows(format, clause)?;
-                Some(Accepted {
-                    format,
-                    transform,
-                    pretty: clause.param("pretty") == Some("1"),
-                })
-            })
+        FORMATS.into_iter().filter(|format| clause.matches(*format)).find_map(|format| {
+            let transform = allows(format, clause)?;
+            Some(Accepted { format, transform, pretty: clause.param("pretty") == Some("1") })
+        })
     })
 }
 
@@ -329,32 +272,18 @@ struct Clause<'a> {
 impl<'a> Clause<'a> {
     /// `None` for what a real server passes over.
     fn parse(clause: &'a str) -> Option<Self> {
-        let (range, rest) = clause
-            .trim_matches(' ')
-            .split_once(';')
-            .unwrap_or((clause, ""));
+        let (range, rest) = clause.trim_matches(' ').split_once(';').unwrap_or((clause, ""));
         let (main, sub) = match range.split_once('/') {
-            Some((main, sub)) if !sub.is_empty() && !sub.contains('/') => {
-                (main.trim_matches(' '), sub.trim_matches(' '))
-            }
+            Some((main, sub)) if !sub.is_empty() && !sub.contains('/') => (main.trim_matches(' '), sub.trim_matches(' ')),
             None if range.trim_matches(' ') == "*" => ("*", "*"),
             _ => return None,
         };
-        let mut clause = Self {
-            main,
-            sub,
-            quality: 1.0,
-            params: Vec::new(),
-        };
+        let mut clause = Self { main, sub, quality: 1.0, params: Vec::new() };
         for param in rest.split(';') {
             match param.split_once('=') {
                 Some((_, value)) if value.is_empty() || value.contains('=') => {}
-                Some((name, value)) if name.trim_matches(' ') == "q" => {
-                    clause.quality = value.parse().unwrap_or(0.0)
-                }
-                Some((name, value)) => clause
-                    .params
-                    .push((name.trim_matches(' '), value.trim_matches(' '))),
+                Some((name, value)) if name.trim_matches(' ') == "q" => clause.quality = value.parse().unwrap_or(0.0),
+                Some((name, value)) => clause.params.push((name.trim_matches(' '), value.trim_matches(' '))),
                 None => {}
             }
         }
@@ -362,23 +291,14 @@ impl<'a> Clause<'a> {
     }
 
     fn param(&self, name: &str) -> Option<&'a str> {
-        self.params
-            .iter()
-            .rev()
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| *value)
+        self.params.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
     /// The kind that is asked for: group, version and kind.
     fn target(&self) -> Option<(&'a str, &'a str, &'a str)> {
         let (group, version, kind) = (self.param("g"), self.param("v"), self.param("as"));
-        (group.is_some() || version.is_some() || kind.is_some()).then(|| {
-            (
-                group.unwrap_or_default(),
-                version.unwrap_or_default(),
-                kind.unwrap_or_default(),
-            )
-        })
+        (group.is_some() || version.is_some() || kind.is_some())
+            .then(|| (group.unwrap_or_default(), version.unwrap_or_default(), kind.unwrap_or_default()))
     }
 
     /// Whether the range takes in the format, and the format can do what else is asked.
@@ -388,21 +308,14 @@ impl<'a> Clause<'a> {
             ("application", sub) => sub == format.sub_type(),
             _ => false,
         };
-        let stream = self.param("stream").is_none_or(|stream| {
-            stream.is_empty() || stream == "watch" && format.stream_media_type().is_some()
-        });
+        let stream =
+            self.param("stream").is_none_or(|stream| stream.is_empty() || stream == "watch" && format.stream_media_type().is_some());
         // No endpoint of ours has more than one server version.
-        range
-            && stream
-            && self
-                .param("sv")
-                .is_none_or(|version| version.is_empty() || version == "v1")
+        range && stream && self.param("sv").is_none_or(|version| version.is_empty() || version == "v1")
     }
 
     fn comes_before(&self, other: &Self) -> bool {
-        self.quality > other.quality
-            || self.main != "*" && other.main == "*"
-            || self.sub != "*" && other.sub == "*"
+        self.quality > other.quality || self.main != "*" && other.main == "*" || self.sub != "*" && other.sub == "*"
     }
 }
 
@@ -446,10 +359,7 @@ fn not_acceptable(accepted: &[&str]) -> Refusal {
     Refusal {
         code: 406,
         reason: "NotAcceptable",
-        message: format!(
-            "only the following media types are accepted: {}",
-            accepted.join(", ")
-        ),
+        message: format!("only the following media types are accepted: {}", accepted.join(", ")),
         empty_details: false,
     }
 }
@@ -458,10 +368,7 @@ fn unknown_format(accepted: &[&str]) -> Refusal {
     Refusal {
         code: 415,
         reason: "UnsupportedMediaType",
-        message: format!(
-            "the body of the request was in an unknown format - accepted media types include: {}",
-            accepted.join(", ")
-        ),
+        message: format!("the body of the request was in an unknown format - accepted media types include: {}", accepted.join(", ")),
         empty_details: false,
     }
 }
@@ -471,11 +378,7 @@ mod tests {
     use super::*;
 
     fn plain(format: Format) -> Result<Accepted, Refusal> {
-        Ok(Accepted {
-            format,
-            transform: None,
-            pretty: false,
-        })
+        Ok(Accepted { format, transform: None, pretty: false })
     }
 
     fn told(result: Result<Accepted, Refusal>) -> (u16, String, bool) {
@@ -485,69 +388,37 @@ mod tests {
 
     #[test]
     fn json_is_the_answer_to_anything_general() {
-        for header in [
-            "",
-            "*/*",
-            "application/json",
-            "application/json, */*",
-            "text/html, */*",
-            "*/*;q=0.1, text/html",
-        ] {
-            assert_eq!(
-                accept(header, Endpoint::Collection),
-                plain(Format::Json),
-                "{header}"
-            );
+        for header in ["", "*/*", "application/json", "application/json, */*", "text/html, */*", "*/*;q=0.1, text/html"] {
+            assert_eq!(accept(header, Endpoint::Collection), plain(Format::Json), "{header}");
         }
-        assert_eq!(
-            accept("application/yaml", Endpoint::Object),
-            plain(Format::Yaml)
-        );
+        assert_eq!(accept("application/yaml", Endpoint::Object), plain(Format::Yaml));
         // The router lets no other wildcard through; custom resources have none.
         assert_eq!(told(accept("application/*", Endpoint::Object)).0, 406);
-        assert_eq!(
-            accept("application/*", Endpoint::Custom),
-            plain(Format::Json)
-        );
+        assert_eq!(accept("application/*", Endpoint::Custom), plain(Format::Json));
     }
 
     #[test]
     fn client_go_gets_protobuf_and_for_custom_resources_json() {
         let header = "application/vnd.kubernetes.protobuf,application/json";
         assert_eq!(accept(header, Endpoint::Object), plain(Format::Protobuf));
-        assert_eq!(
-            accept_stream(header, Endpoint::Collection),
-            plain(Format::Protobuf)
-        );
+        assert_eq!(accept_stream(header, Endpoint::Collection), plain(Format::Protobuf));
         assert_eq!(accept(header, Endpoint::Custom), plain(Format::Json));
-        let metadata =
-            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         assert_eq!(
             accept(metadata, Endpoint::Custom),
-            Ok(Accepted {
-                format: Format::Protobuf,
-                transform: Some((As::PartialObjectMetadataList, "meta.k8s.io/v1")),
-                pretty: false
-            })
+            Ok(Accepted { format: Format::Protobuf, transform: Some((As::PartialObjectMetadataList, "meta.k8s.io/v1")), pretty: false })
         );
     }
 
     #[test]
     fn kubectl_gets_a_table_but_never_in_protobuf() {
         let header = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        let table = Accepted {
-            format: Format::Json,
-            transform: Some((As::Table, "meta.k8s.io/v1")),
-            pretty: false,
-        };
+        let table = Accepted { format: Format::Json, transform: Some((As::Table, "meta.k8s.io/v1")), pretty: false };
         assert_eq!(accept(header, Endpoint::Collection), Ok(table));
         assert_eq!(accept_error(header), Format::Json);
         let only = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io";
         assert_eq!(told(accept(only, Endpoint::Collection)).0, 406);
-        assert_eq!(
-            accept(&format!("{only},application/json"), Endpoint::Collection),
-            plain(Format::Json)
-        );
+        assert_eq!(accept(&format!("{only},application/json"), Endpoint::Collection), plain(Format::Json));
     }
 
     #[test]
@@ -558,13 +429,23 @@ mod tests {
         );
         assert_eq!(
             told(accept("text/html", Endpoint::Object)),
-            (406, "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf".into(), true)
+            (
+                406,
+                "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+                    .into(),
+                true
+            )
         );
         assert_eq!(
             told(accept("application/json;as=Nope;v=v1;g=meta.k8s.io", Endpoint::Collection)),
-            (406, "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf".into(), false)
+            (
+                406,
+                "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+                    .into(),
+                false
+            )
         );
-        assert_eq!(told(accept("text/html", Endpoint::Custom)).2, false);
+        assert!(!told(accept("text/html", Endpoint::Custom)).2);
         assert_eq!(
             told(accept_stream("application/yaml", Endpoint::Collection)),
             (406, "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch".into(), false)
@@ -573,21 +454,9 @@ mod tests {
 
     #[test]
     fn qualities_order_the_clauses_but_a_wildcard_is_always_last() {
-        assert_eq!(
-            accept("application/json;q=0.5, application/yaml", Endpoint::Object),
-            plain(Format::Yaml)
-        );
-        assert_eq!(
-            accept("*/*, application/yaml;q=0.1", Endpoint::Object),
-            plain(Format::Yaml)
-        );
-        assert_eq!(
-            accept(
-                "application/yaml;q=x, application/json;q=0.1",
-                Endpoint::Object
-            ),
-            plain(Format::Json)
-        );
+        assert_eq!(accept("application/json;q=0.5, application/yaml", Endpoint::Object), plain(Format::Yaml));
+        assert_eq!(accept("*/*, application/yaml;q=0.1", Endpoint::Object), plain(Format::Yaml));
+        assert_eq!(accept("application/yaml;q=x, application/json;q=0.1", Endpoint::Object), plain(Format::Json));
         let noise = "application/yaml;q=0.3,".repeat(5000);
         assert_eq!(accept(&noise, Endpoint::Object), plain(Format::Yaml));
     }
@@ -596,40 +465,17 @@ mod tests {
     fn parameters_are_read_and_unknown_ones_passed_over() {
         let pretty = accept("application/json;pretty=1;odd=x;;=;a", Endpoint::Object).unwrap();
         assert!(pretty.pretty);
-        assert_eq!(
-            accept("application/json;stream=watch", Endpoint::Collection),
-            plain(Format::Json)
-        );
-        assert_eq!(
-            told(accept(
-                "application/json;stream=other",
-                Endpoint::Collection
-            ))
-            .0,
-            406
-        );
-        assert_eq!(
-            told(accept(
-                "application/yaml;stream=watch",
-                Endpoint::Collection
-            ))
-            .0,
-            406
-        );
+        assert_eq!(accept("application/json;stream=watch", Endpoint::Collection), plain(Format::Json));
+        assert_eq!(told(accept("application/json;stream=other", Endpoint::Collection)).0, 406);
+        assert_eq!(told(accept("application/yaml;stream=watch", Endpoint::Collection)).0, 406);
     }
 
     #[test]
     fn aggregated_discovery_is_given_to_those_who_name_it() {
         let header = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
         assert_eq!(accept_discovery(header), Ok((Format::Json, true)));
-        assert_eq!(
-            aggregated_discovery_media_type(Format::Json),
-            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-        );
-        assert_eq!(
-            accept_discovery("application/json"),
-            Ok((Format::Json, false))
-        );
+        assert_eq!(aggregated_discovery_media_type(Format::Json), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+        assert_eq!(accept_discovery("application/json"), Ok((Format::Json, false)));
         assert_eq!(accept_discovery(""), Ok((Format::Json, false)));
         let old = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
         assert_eq!(accept_discovery(old).unwrap_err().code, 406);
@@ -638,14 +484,8 @@ mod tests {
     #[test]
     fn an_error_is_json_when_nothing_else_is_agreed_upon() {
         assert_eq!(accept_error("text/html"), Format::Json);
-        assert_eq!(
-            accept_error("application/vnd.kubernetes.protobuf"),
-            Format::Protobuf
-        );
-        assert_eq!(
-            accept_error("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"),
-            Format::Json
-        );
+        assert_eq!(accept_error("application/vnd.kubernetes.protobuf"), Format::Protobuf);
+        assert_eq!(accept_error("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"), Format::Json);
     }
 
     #[test]
@@ -653,46 +493,26 @@ mod tests {
         assert_eq!(body(""), Ok(Format::Json));
         assert_eq!(body("Application/JSON; charset=utf-8;"), Ok(Format::Json));
         assert_eq!(body("application/yaml"), Ok(Format::Yaml));
-        assert_eq!(
-            body("application/vnd.kubernetes.protobuf"),
-            Ok(Format::Protobuf)
-        );
+        assert_eq!(body("application/vnd.kubernetes.protobuf"), Ok(Format::Protobuf));
         for header in ["text/plain", "application/json; charset", "*/*"] {
             let refusal = body(header).unwrap_err();
             assert_eq!(
                 refusal.message,
                 "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"
             );
-            assert_eq!(
-                (refusal.code, refusal.reason),
-                (415, "UnsupportedMediaType")
-            );
+            assert_eq!((refusal.code, refusal.reason), (415, "UnsupportedMediaType"));
         }
     }
 
     #[test]
     fn patches_are_known_by_their_media_type() {
-        assert_eq!(
-            patch("application/strategic-merge-patch+json", false),
-            Ok(PatchType::StrategicMerge)
-        );
-        assert_eq!(
-            patch("application/merge-patch+json; charset=utf-8", true),
-            Ok(PatchType::Merge)
-        );
-        assert_eq!(
-            patch("application/apply-patch+yaml", true),
-            Ok(PatchType::Apply)
-        );
-        assert_eq!(
-            patch("application/json", false).unwrap_err().message,
-            "415: Unsupported Media Type"
-        );
+        assert_eq!(patch("application/strategic-merge-patch+json", false), Ok(PatchType::StrategicMerge));
+        assert_eq!(patch("application/merge-patch+json; charset=utf-8", true), Ok(PatchType::Merge));
+        assert_eq!(patch("application/apply-patch+yaml", true), Ok(PatchType::Apply));
+        assert_eq!(patch("application/json", false).unwrap_err().message, "415: Unsupported Media Type");
         assert_eq!(patch("", false).unwrap_err().code, 415);
         assert_eq!(
-            patch("application/strategic-merge-patch+json", true)
-                .unwrap_err()
-                .message,
+            patch("application/strategic-merge-patch+json", true).unwrap_err().message,
             "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
         );
     }

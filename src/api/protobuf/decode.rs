@@ -27,19 +27,11 @@ impl Decoder {
     /// For a message of so many bytes. An empty list item takes two bytes and may become several objects, so it is objects that
     /// are counted; honest ones take far more than four bytes each.
     pub(super) fn new(length: usize) -> Self {
-        Self {
-            table: table::get(),
-            objects: FREE_OBJECTS + length / 4,
-        }
+        Self { table: table::get(), objects: FREE_OBJECTS + length / 4 }
     }
 
     /// The object that a message stands for.
-    pub(super) fn object(
-        &mut self,
-        id: MessageId,
-        bytes: &[u8],
-        depth: u8,
-    ) -> Result<Map<String, Value>, Error> {
+    pub(super) fn object(&mut self, id: MessageId, bytes: &[u8], depth: u8) -> Result<Map<String, Value>, Error> {
         let mut object = self.new_object()?;
         self.message(self.table.message(id), bytes, &mut object, depth)?;
         Ok(object)
@@ -51,13 +43,7 @@ impl Decoder {
     }
 
     /// Reads a message into an object; fields that are there already are overwritten, lists grow.
-    fn message(
-        &mut self,
-        message: &'static Message,
-        bytes: &[u8],
-        into: &mut Map<String, Value>,
-        depth: u8,
-    ) -> Result<(), Error> {
+    fn message(&mut self, message: &'static Message, bytes: &[u8], into: &mut Map<String, Value>, depth: u8) -> Result<(), Error> {
         let depth = depth.checked_sub(1).ok_or(Error::Depth)?;
         let mut reader = Reader::new(bytes);
         while !reader.is_empty() {
@@ -66,15 +52,9 @@ impl Decoder {
                 reader.skip(wire)?;
                 continue;
             };
-            let wrong = || Error::WireType {
-                message: message.name,
-                field: field.name,
-                wire,
-            };
+            let wrong = || Error::WireType { message: message.name, field: field.name, wire };
             match (field.form, field.kind) {
-                (Form::List, Type::Int32 | Type::Int64 | Type::Bool | Type::Double)
-                    if wire == LENGTH =>
-                {
+                (Form::List, Type::Int32 | Type::Int64 | Type::Bool | Type::Double) if wire == LENGTH => {
                     let mut packed = Reader::new(reader.bytes()?);
                     while !packed.is_empty() {
                         push(into, field.name, number_from(&mut packed, field.kind)?);
@@ -95,9 +75,7 @@ impl Decoder {
                         map.insert(key, value);
                     }
                 }
-                (Form::Inline, Type::Message(id)) => {
-                    self.message(self.table.message(id), reader.bytes()?, into, depth)?
-                }
+                (Form::Inline, Type::Message(id)) => self.message(self.table.message(id), reader.bytes()?, into, depth)?,
                 (_, Type::Message(id)) => {
                     let bytes = reader.bytes()?;
                     if let Some(Value::Object(object)) = into.get_mut(field.name) {
@@ -121,11 +99,7 @@ impl Decoder {
     }
 
     /// Fills in what JSON shows of fields that are not on the wire.
-    fn absent(
-        &mut self,
-        message: &'static Message,
-        into: &mut Map<String, Value>,
-    ) -> Result<(), Error> {
+    fn absent(&mut self, message: &'static Message, into: &mut Map<String, Value>) -> Result<(), Error> {
         for index in &message.always {
             let field = &message.fields[usize::from(*index)];
             match (field.form, field.kind) {
@@ -154,13 +128,9 @@ impl Decoder {
                 self.absent(self.table.message(id), &mut object)?;
                 Value::Object(object)
             }
-            Type::Time
-            | Type::MicroTime
-            | Type::Raw
-            | Type::Fields
-            | Type::Json
-            | Type::SchemaOrArray
-            | Type::SchemaOrStrings => Value::Null,
+            Type::Time | Type::MicroTime | Type::Raw | Type::Fields | Type::Json | Type::SchemaOrArray | Type::SchemaOrStrings => {
+                Value::Null
+            }
         })
     }
 
@@ -181,11 +151,7 @@ impl Decoder {
                 (1, LENGTH) => key = text(reader.bytes()?),
                 (2, LENGTH) => value = Some(self.value(&mut reader, kind, depth)?),
                 (1 | 2, wire) => {
-                    return Err(Error::WireType {
-                        message: message.name,
-                        field: field.name,
-                        wire,
-                    });
+                    return Err(Error::WireType { message: message.name, field: field.name, wire });
                 }
                 (_, wire) => reader.skip(wire)?,
             }
@@ -212,24 +178,16 @@ impl Decoder {
             Type::Json => self.raw("JSON", reader.bytes()?, depth)?,
             Type::Strings => {
                 let list = repeated("ExtraValue", "items", 1, reader.bytes()?)?;
-                Value::Array(
-                    list.into_iter()
-                        .map(|item| Value::String(text(item)))
-                        .collect(),
-                )
+                Value::Array(list.into_iter().map(|item| Value::String(text(item))).collect())
             }
             Type::SchemaOrArray => {
                 let bytes = reader.bytes()?;
                 let list = repeated("JSONSchemaPropsOrArray", "jSONSchemas", 2, bytes)?;
                 if list.is_empty() {
-                    self.schema("JSONSchemaPropsOrArray", 1, bytes, depth)?
-                        .unwrap_or(Value::Null)
+                    self.schema("JSONSchemaPropsOrArray", 1, bytes, depth)?.unwrap_or(Value::Null)
                 } else {
                     let id = self.table.json_schema_props;
-                    let list: Result<_, _> = list
-                        .into_iter()
-                        .map(|item| self.object(id, item, depth).map(Value::Object))
-                        .collect();
+                    let list: Result<_, _> = list.into_iter().map(|item| self.object(id, item, depth).map(Value::Object)).collect();
                     Value::Array(list?)
                 }
             }
@@ -237,14 +195,9 @@ impl Decoder {
                 let bytes = reader.bytes()?;
                 let list = repeated("JSONSchemaPropsOrStringArray", "property", 2, bytes)?;
                 if list.is_empty() {
-                    self.schema("JSONSchemaPropsOrStringArray", 1, bytes, depth)?
-                        .unwrap_or(Value::Null)
+                    self.schema("JSONSchemaPropsOrStringArray", 1, bytes, depth)?.unwrap_or(Value::Null)
                 } else {
-                    Value::Array(
-                        list.into_iter()
-                            .map(|item| Value::String(text(item)))
-                            .collect(),
-                    )
+                    Value::Array(list.into_iter().map(|item| Value::String(text(item))).collect())
                 }
             }
             Type::SchemaOrBool => {
@@ -258,19 +211,9 @@ impl Decoder {
     }
 
     /// The schema in one of the three messages that hold a schema or something else.
-    fn schema(
-        &mut self,
-        message: &'static str,
-        number: u32,
-        bytes: &[u8],
-        depth: u8,
-    ) -> Result<Option<Value>, Error> {
+    fn schema(&mut self, message: &'static str, number: u32, bytes: &[u8], depth: u8) -> Result<Option<Value>, Error> {
         match repeated(message, "schema", number, bytes)?.last() {
-            Some(bytes) => Ok(Some(Value::Object(self.object(
-                self.table.json_schema_props,
-                bytes,
-                depth,
-            )?))),
+            Some(bytes) => Ok(Some(Value::Object(self.object(self.table.json_schema_props, bytes, depth)?))),
             None => Ok(None),
         }
     }
@@ -281,15 +224,9 @@ impl Decoder {
             None | Some([]) => Ok(Value::Null),
             Some(raw) if raw.starts_with(&PREFIX) => {
                 let depth = depth.checked_sub(1).ok_or(Error::Depth)?;
-                Envelope::open(raw)?
-                    .decode(self, depth)
-                    .map(|(_, _, object)| object)
+                Envelope::open(raw)?.decode(self, depth).map(|(_, _, object)| object)
             }
-            Some(raw) => serde_json::from_slice(raw).map_err(|error| Error::Value {
-                message,
-                field: "raw",
-                problem: error.to_string(),
-            }),
+            Some(raw) => serde_json::from_slice(raw).map_err(|error| Error::Value { message, field: "raw", problem: error.to_string() }),
         }
     }
 }
@@ -347,23 +284,14 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Every occurrence of one field with a length.
-fn repeated<'a>(
-    message: &'static str,
-    field: &'static str,
-    number: u32,
-    bytes: &'a [u8],
-) -> Result<Vec<&'a [u8]>, Error> {
+fn repeated<'a>(message: &'static str, field: &'static str, number: u32, bytes: &'a [u8]) -> Result<Vec<&'a [u8]>, Error> {
     let mut found = Vec::new();
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         match reader.tag()? {
             (at, LENGTH) if at == number => found.push(reader.bytes()?),
             (at, wire) if at == number => {
-                return Err(Error::WireType {
-                    message,
-                    field,
-                    wire,
-                });
+                return Err(Error::WireType { message, field, wire });
             }
             (_, wire) => reader.skip(wire)?,
         }
@@ -379,11 +307,7 @@ fn allows(bytes: &[u8]) -> Result<bool, Error> {
         match reader.tag()? {
             (1, VARINT) => allows = reader.varint()? != 0,
             (1, wire) => {
-                return Err(Error::WireType {
-                    message: "JSONSchemaPropsOrBool",
-                    field: "allows",
-                    wire,
-                });
+                return Err(Error::WireType { message: "JSONSchemaPropsOrBool", field: "allows", wire });
             }
             (_, wire) => reader.skip(wire)?,
         }

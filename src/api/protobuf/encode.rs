@@ -14,17 +14,11 @@ use super::wire::{FIXED64, put_bytes, put_int, put_nested, put_tag};
 
 /// Writes an object as the content of a message.
 pub(super) fn put_message(out: &mut Vec<u8>, id: MessageId, value: &Value) -> Result<(), Error> {
-    let encoder = Encoder {
-        table: table::get(),
-    };
+    let encoder = Encoder { table: table::get() };
     let message = encoder.table.message(id);
     match value {
         Value::Object(object) => encoder.message(out, message, object, MAX_DEPTH),
-        other => Err(Error::Value {
-            message: message.name,
-            field: "",
-            problem: format!("expected an object, got {}", name_of(other)),
-        }),
+        other => Err(Error::Value { message: message.name, field: "", problem: format!("expected an object, got {}", name_of(other)) }),
     }
 }
 
@@ -43,11 +37,7 @@ struct Place {
 
 impl Place {
     fn error(self, problem: String) -> Error {
-        Error::Value {
-            message: self.message.name,
-            field: self.field.name,
-            problem,
-        }
+        Error::Value { message: self.message.name, field: self.field.name, problem }
     }
 
     fn expected(self, what: &str, value: &Value) -> Error {
@@ -56,26 +46,14 @@ impl Place {
 }
 
 impl Encoder {
-    fn message(
-        self,
-        out: &mut Vec<u8>,
-        message: &'static Message,
-        object: &Map<String, Value>,
-        depth: u8,
-    ) -> Result<(), Error> {
+    fn message(self, out: &mut Vec<u8>, message: &'static Message, object: &Map<String, Value>, depth: u8) -> Result<(), Error> {
         let depth = depth.checked_sub(1).ok_or(Error::Depth)?;
         for field in &message.fields {
-            let place = Place {
-                message,
-                field,
-                depth,
-            };
+            let place = Place { message, field, depth };
             let value = match field.form {
                 Form::Inline => {
                     if let Type::Message(id) = field.kind {
-                        put_nested(out, field.number, |out| {
-                            self.message(out, self.table.message(id), object, depth)
-                        })?;
+                        put_nested(out, field.number, |out| self.message(out, self.table.message(id), object, depth))?;
                     }
                     continue;
                 }
@@ -109,41 +87,20 @@ impl Encoder {
     }
 
     /// One value with its tag. Null is the zero value.
-    fn value(
-        self,
-        out: &mut Vec<u8>,
-        number: u32,
-        kind: Type,
-        value: &Value,
-        place: Place,
-    ) -> Result<(), Error> {
+    fn value(self, out: &mut Vec<u8>, number: u32, kind: Type, value: &Value, place: Place) -> Result<(), Error> {
         match (kind, value) {
             (Type::String, Value::String(text)) => put_bytes(out, number, text.as_bytes()),
             (Type::String | Type::Bytes, Value::Null) => put_bytes(out, number, &[]),
             (Type::Bool, Value::Bool(value)) => put_int(out, number, i64::from(*value)),
             (Type::Bool | Type::Int32 | Type::Int64, Value::Null) => put_int(out, number, 0),
-            (Type::Int32, value) => put_int(
-                out,
-                number,
-                i64::from(scalar::int32_of(value).map_err(|problem| place.error(problem))?),
-            ),
-            (Type::Int64, value) => put_int(
-                out,
-                number,
-                scalar::int64_of(value).map_err(|problem| place.error(problem))?,
-            ),
+            (Type::Int32, value) => put_int(out, number, i64::from(scalar::int32_of(value).map_err(|problem| place.error(problem))?)),
+            (Type::Int64, value) => put_int(out, number, scalar::int64_of(value).map_err(|problem| place.error(problem))?),
             (Type::Bytes, Value::String(text)) => {
-                let bytes = STANDARD
-                    .decode(text)
-                    .map_err(|error| place.error(format!("illegal base64 data: {error}")))?;
+                let bytes = STANDARD.decode(text).map_err(|error| place.error(format!("illegal base64 data: {error}")))?;
                 put_bytes(out, number, &bytes);
             }
             (Type::Double, value) => {
-                let float = if value.is_null() {
-                    Some(0.0)
-                } else {
-                    value.as_f64()
-                };
+                let float = if value.is_null() { Some(0.0) } else { value.as_f64() };
                 let float = float.ok_or_else(|| place.expected("a number", value))?;
                 put_tag(out, number, FIXED64);
                 out.extend_from_slice(&float.to_bits().to_le_bytes());
@@ -157,42 +114,21 @@ impl Encoder {
     }
 
     /// What is inside a value that is a message.
-    fn content(
-        self,
-        out: &mut Vec<u8>,
-        kind: Type,
-        value: &Value,
-        place: Place,
-    ) -> Result<(), Error> {
+    fn content(self, out: &mut Vec<u8>, kind: Type, value: &Value, place: Place) -> Result<(), Error> {
         let told = |problem| place.error(problem);
         match (kind, value) {
             (Type::Message(id), value) => self.object(out, id, value, place),
             (Type::Time, value) => scalar::put_time(out, value, Precision::Seconds).map_err(told),
-            (Type::MicroTime, value) => {
-                scalar::put_time(out, value, Precision::Micros).map_err(told)
-            }
+            (Type::MicroTime, value) => scalar::put_time(out, value, Precision::Micros).map_err(told),
             (Type::Quantity, value) => scalar::put_quantity(out, value).map_err(told),
             (Type::IntOrString, value) => scalar::put_int_or_string(out, value).map_err(told),
-            (
-                Type::Raw
-                | Type::Fields
-                | Type::Json
-                | Type::Strings
-                | Type::SchemaOrArray
-                | Type::SchemaOrStrings,
-                Value::Null,
-            ) => Ok(()),
+            (Type::Raw | Type::Fields | Type::Json | Type::Strings | Type::SchemaOrArray | Type::SchemaOrStrings, Value::Null) => Ok(()),
             (Type::Raw | Type::Fields | Type::Json, value) => {
-                put_nested(out, 1, |out| serde_json::to_writer(out, value))
-                    .map_err(|error| place.error(error.to_string()))
+                put_nested(out, 1, |out| serde_json::to_writer(out, value)).map_err(|error| place.error(error.to_string()))
             }
             (Type::Strings, value) => put_strings(out, 1, value, place),
-            (Type::SchemaOrArray, Value::Array(list)) => list
-                .iter()
-                .try_for_each(|item| self.schema(out, 2, item, place)),
-            (Type::SchemaOrArray | Type::SchemaOrStrings, Value::Object(_)) => {
-                self.schema(out, 1, value, place)
-            }
+            (Type::SchemaOrArray, Value::Array(list)) => list.iter().try_for_each(|item| self.schema(out, 2, item, place)),
+            (Type::SchemaOrArray | Type::SchemaOrStrings, Value::Object(_)) => self.schema(out, 1, value, place),
             (Type::SchemaOrStrings, value) => put_strings(out, 2, value, place),
             (Type::SchemaOrBool, Value::Bool(allows)) => {
                 put_int(out, 1, i64::from(*allows));
@@ -210,13 +146,7 @@ impl Encoder {
         }
     }
 
-    fn object(
-        self,
-        out: &mut Vec<u8>,
-        id: MessageId,
-        value: &Value,
-        place: Place,
-    ) -> Result<(), Error> {
+    fn object(self, out: &mut Vec<u8>, id: MessageId, value: &Value, place: Place) -> Result<(), Error> {
         match value {
             Value::Object(object) => self.message(out, self.table.message(id), object, place.depth),
             Value::Null => self.message(out, self.table.message(id), &Map::new(), place.depth),
@@ -224,16 +154,8 @@ impl Encoder {
         }
     }
 
-    fn schema(
-        self,
-        out: &mut Vec<u8>,
-        number: u32,
-        value: &Value,
-        place: Place,
-    ) -> Result<(), Error> {
-        put_nested(out, number, |out| {
-            self.object(out, self.table.json_schema_props, value, place)
-        })
+    fn schema(self, out: &mut Vec<u8>, number: u32, value: &Value, place: Place) -> Result<(), Error> {
+        put_nested(out, number, |out| self.object(out, self.table.json_schema_props, value, place))
     }
 }
 

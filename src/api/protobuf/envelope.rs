@@ -43,32 +43,20 @@ impl<'a> Envelope<'a> {
                     let mut meta = Reader::new(reader.bytes()?);
                     while !meta.is_empty() {
                         match meta.tag()? {
-                            (1, LENGTH) => {
-                                envelope.api_version = text("apiVersion", meta.bytes()?)?
-                            }
+                            (1, LENGTH) => envelope.api_version = text("apiVersion", meta.bytes()?)?,
                             (2, LENGTH) => envelope.kind = text("kind", meta.bytes()?)?,
                             (1 | 2, wire) => {
-                                return Err(Error::WireType {
-                                    message: "TypeMeta",
-                                    field: "kind",
-                                    wire,
-                                });
+                                return Err(Error::WireType { message: "TypeMeta", field: "kind", wire });
                             }
                             (_, wire) => meta.skip(wire)?,
                         }
                     }
                 }
                 (2, LENGTH) => envelope.raw = reader.bytes()?,
-                (3, LENGTH) => {
-                    envelope.content_encoding = text("contentEncoding", reader.bytes()?)?
-                }
+                (3, LENGTH) => envelope.content_encoding = text("contentEncoding", reader.bytes()?)?,
                 (4, LENGTH) => drop(text("contentType", reader.bytes()?)?),
                 (1..=4, wire) => {
-                    return Err(Error::WireType {
-                        message: "Unknown",
-                        field: "raw",
-                        wire,
-                    });
+                    return Err(Error::WireType { message: "Unknown", field: "raw", wire });
                 }
                 (_, wire) => reader.skip(wire)?,
             }
@@ -76,11 +64,7 @@ impl<'a> Envelope<'a> {
         Ok(envelope)
     }
 
-    pub(super) fn decode(
-        &self,
-        decoder: &mut Decoder,
-        depth: u8,
-    ) -> Result<(String, String, Value), Error> {
+    pub(super) fn decode(&self, decoder: &mut Decoder, depth: u8) -> Result<(String, String, Value), Error> {
         let (api_version, kind) = (self.api_version, self.kind);
         let told = || format!("{{apiVersion: {api_version:?}, kind: {kind:?}}}");
         if kind.is_empty() {
@@ -96,11 +80,7 @@ impl<'a> Envelope<'a> {
         let mut object = decoder.object(id, self.raw, depth)?;
         object.insert("apiVersion".to_owned(), Value::from(api_version));
         object.insert("kind".to_owned(), Value::from(kind));
-        Ok((
-            api_version.to_owned(),
-            kind.to_owned(),
-            Value::Object(object),
-        ))
+        Ok((api_version.to_owned(), kind.to_owned(), Value::Object(object)))
     }
 }
 
@@ -110,23 +90,11 @@ pub fn decode(bytes: &[u8]) -> Result<(String, String, Value), Error> {
 }
 
 /// The same for a request whose path says what an envelope that names nothing must hold.
-pub fn decode_as(
-    bytes: &[u8],
-    api_version: &str,
-    kind: &str,
-) -> Result<(String, String, Value), Error> {
+pub fn decode_as(bytes: &[u8], api_version: &str, kind: &str) -> Result<(String, String, Value), Error> {
     let opened = Envelope::open(bytes)?;
     let envelope = Envelope {
-        api_version: if opened.api_version.is_empty() {
-            api_version
-        } else {
-            opened.api_version
-        },
-        kind: if opened.kind.is_empty() {
-            kind
-        } else {
-            opened.kind
-        },
+        api_version: if opened.api_version.is_empty() { api_version } else { opened.api_version },
+        kind: if opened.kind.is_empty() { kind } else { opened.kind },
         ..opened
     };
     envelope.decode(&mut Decoder::new(bytes.len()), MAX_DEPTH)
@@ -160,12 +128,7 @@ pub fn wrap(message: &[u8], api_version: &str, kind: &str) -> Vec<u8> {
 
 /// Writes a list, with its envelope, from the list's metadata and items that [`encode_message`] made. The iterator is walked
 /// twice: the lengths come first. `api_version` and `kind` are the list's.
-pub fn encode_list<'a, I>(
-    list_meta: &Value,
-    items: I,
-    api_version: &str,
-    kind: &str,
-) -> Result<Vec<u8>, Error>
+pub fn encode_list<'a, I>(list_meta: &Value, items: I, api_version: &str, kind: &str) -> Result<Vec<u8>, Error>
 where
     I: IntoIterator<Item = &'a [u8]>,
     I::IntoIter: Clone,
@@ -176,9 +139,7 @@ where
         Value::Null => put_message(out, table::get().list_meta, &Value::Object(Map::new())),
         meta => put_message(out, table::get().list_meta, meta),
     })?;
-    let length = items.clone().fold(meta.len(), |sum, item| {
-        sum + 1 + varint_len(item.len() as u64) + item.len()
-    });
+    let length = items.clone().fold(meta.len(), |sum, item| sum + 1 + varint_len(item.len() as u64) + item.len());
     let mut out = Vec::with_capacity(length + api_version.len() + kind.len() + 32);
     open_envelope(&mut out, api_version, kind);
     put_tag(&mut out, 2, LENGTH);
@@ -195,12 +156,7 @@ where
 /// an error).
 pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     let object_len = 1 + varint_len(object.len() as u64) + object.len();
-    let length = 1
-        + varint_len(event.len() as u64)
-        + event.len()
-        + 1
-        + varint_len(object_len as u64)
-        + object_len;
+    let length = 1 + varint_len(event.len() as u64) + event.len() + 1 + varint_len(object_len as u64) + object_len;
     let mut out = Vec::with_capacity(4 + length);
     out.extend_from_slice(&(length as u32).to_be_bytes());
     put_bytes(&mut out, 1, event.as_bytes());
@@ -211,22 +167,12 @@ pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
 }
 
 /// One frame of a watch stream from an object as JSON.
-pub fn watch_event(
-    event: &str,
-    object: &Value,
-    api_version: &str,
-    kind: &str,
-) -> Result<Vec<u8>, Error> {
+pub fn watch_event(event: &str, object: &Value, api_version: &str, kind: &str) -> Result<Vec<u8>, Error> {
     Ok(watch_frame(event, &encode(object, api_version, kind)?))
 }
 
 fn message_of(api_version: &str, kind: &str) -> Result<table::MessageId, Error> {
-    table::get()
-        .kind(api_version, kind)
-        .ok_or_else(|| Error::UnknownKind {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-        })
+    table::get().kind(api_version, kind).ok_or_else(|| Error::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() })
 }
 
 fn open_envelope(out: &mut Vec<u8>, api_version: &str, kind: &str) {
@@ -245,9 +191,5 @@ fn close_envelope(out: &mut Vec<u8>) {
 }
 
 fn text<'a>(field: &'static str, bytes: &'a [u8]) -> Result<&'a str, Error> {
-    std::str::from_utf8(bytes).map_err(|_| Error::Value {
-        message: "Unknown",
-        field,
-        problem: "not UTF-8".to_owned(),
-    })
+    std::str::from_utf8(bytes).map_err(|_| Error::Value { message: "Unknown", field, problem: "not UTF-8".to_owned() })
 }

@@ -10,9 +10,7 @@ pub enum Error {
     #[error("empty data")]
     Empty,
     /// The magic number is missing: somebody sent JSON under protobuf's name.
-    #[error(
-        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
-    )]
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     Prefix,
     /// Nothing behind the magic number.
     #[error("empty body")]

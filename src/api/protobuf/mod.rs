@@ -28,10 +28,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use envelope::{
-    Envelope, PREFIX, decode, decode_as, encode, encode_list, encode_message, watch_event,
-    watch_frame, wrap,
-};
+pub use envelope::{Envelope, PREFIX, decode, decode_as, encode, encode_list, encode_message, watch_event, watch_frame, wrap};
 pub use error::Error;
 
 /// Whether the kind has a protobuf form. Custom kinds, and the few built-in ones that are JSON only (Table), have none.

@@ -30,11 +30,7 @@ pub(super) fn time_from(bytes: &[u8], precision: Precision) -> Result<Value, Err
             (2, VARINT) => nanos = i64::from(reader.varint()? as i32),
             (field @ (1 | 2), wire) => {
                 let field = if field == 1 { "seconds" } else { "nanos" };
-                return Err(Error::WireType {
-                    message: "Timestamp",
-                    field,
-                    wire,
-                });
+                return Err(Error::WireType { message: "Timestamp", field, wire });
             }
             (_, wire) => reader.skip(wire)?,
         }
@@ -59,19 +55,13 @@ pub(super) fn time_from(bytes: &[u8], precision: Precision) -> Result<Value, Err
 }
 
 /// Writes the content of a `Time` or `MicroTime`.
-pub(super) fn put_time(
-    out: &mut Vec<u8>,
-    value: &Value,
-    precision: Precision,
-) -> Result<(), String> {
+pub(super) fn put_time(out: &mut Vec<u8>, value: &Value, precision: Precision) -> Result<(), String> {
     let text = match value {
         Value::Null => return Ok(()),
         Value::String(text) => text,
         other => return Err(format!("expected a time, got {}", name_of(other))),
     };
-    let time: Timestamp = text
-        .parse()
-        .map_err(|_| format!("parsing time {text:?}: not in RFC 3339 form"))?;
+    let time: Timestamp = text.parse().map_err(|_| format!("parsing time {text:?}: not in RFC 3339 form"))?;
     let (mut seconds, mut nanos) = (time.as_second(), time.subsec_nanosecond());
     if nanos < 0 {
         // Nanoseconds count forward, also before 1970.
@@ -96,11 +86,7 @@ pub(super) fn quantity_from(bytes: &[u8]) -> Result<Value, Error> {
         match reader.tag()? {
             (1, LENGTH) => text = reader.bytes()?,
             (1, wire) => {
-                return Err(Error::WireType {
-                    message: "Quantity",
-                    field: "string",
-                    wire,
-                });
+                return Err(Error::WireType { message: "Quantity", field: "string", wire });
             }
             (_, wire) => reader.skip(wire)?,
         }
@@ -130,11 +116,7 @@ pub(super) fn int_or_string_from(bytes: &[u8]) -> Result<Value, Error> {
             (3, LENGTH) => text = reader.bytes()?,
             (field @ 1..=3, wire) => {
                 let field = ["type", "intVal", "strVal"][field as usize - 1];
-                return Err(Error::WireType {
-                    message: "IntOrString",
-                    field,
-                    wire,
-                });
+                return Err(Error::WireType { message: "IntOrString", field, wire });
             }
             (_, wire) => reader.skip(wire)?,
         }
@@ -142,11 +124,7 @@ pub(super) fn int_or_string_from(bytes: &[u8]) -> Result<Value, Error> {
     match kind {
         0 => Ok(Value::from(int)),
         1 => Ok(Value::String(String::from_utf8_lossy(text).into_owned())),
-        other => Err(Error::Value {
-            message: "IntOrString",
-            field: "type",
-            problem: format!("{other} is neither a number nor a string"),
-        }),
+        other => Err(Error::Value { message: "IntOrString", field: "type", problem: format!("{other} is neither a number nor a string") }),
     }
 }
 
@@ -170,9 +148,7 @@ pub(super) fn int64_of(value: &Value) -> Result<i64, String> {
     };
     match (number.as_i64(), number.as_f64()) {
         (Some(int), _) => Ok(int),
-        (None, Some(float)) if float.fract() == 0.0 && float.abs() < i64::MAX as f64 => {
-            Ok(float as i64)
-        }
+        (None, Some(float)) if float.fract() == 0.0 && float.abs() < i64::MAX as f64 => Ok(float as i64),
         _ => Err(format!("{number} is not a whole number of 64 bits")),
     }
 }
@@ -184,11 +160,7 @@ pub(super) fn int32_of(value: &Value) -> Result<i32, String> {
 
 /// A floating point number as Go prints it: without a point where there is nothing behind it.
 pub(super) fn double_from(float: f64) -> Value {
-    if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 {
-        Value::from(float as i64)
-    } else {
-        Value::from(float)
-    }
+    if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 { Value::from(float as i64) } else { Value::from(float) }
 }
 
 /// What JSON calls such a value.
@@ -219,16 +191,10 @@ mod tests {
     fn a_time_keeps_its_second_and_a_microtime_its_microsecond() {
         let time = json!("2026-07-24T04:09:49Z");
         assert_eq!(there_and_back(&time, Precision::Seconds), time);
-        assert_eq!(
-            there_and_back(&json!("2026-07-24T06:09:49.25+02:00"), Precision::Seconds),
-            time
-        );
+        assert_eq!(there_and_back(&json!("2026-07-24T06:09:49.25+02:00"), Precision::Seconds), time);
         let micro = json!("2026-07-24T04:09:49.123456Z");
         assert_eq!(there_and_back(&micro, Precision::Micros), micro);
-        assert_eq!(
-            there_and_back(&time, Precision::Micros),
-            json!("2026-07-24T04:09:49.000000Z")
-        );
+        assert_eq!(there_and_back(&time, Precision::Micros), json!("2026-07-24T04:09:49.000000Z"));
         let early = json!("1969-12-31T23:59:59.999999Z");
         assert_eq!(there_and_back(&early, Precision::Micros), early);
     }
@@ -249,10 +215,7 @@ mod tests {
             let mut out = Vec::new();
             put_int(&mut out, 1, seconds);
             put_int(&mut out, 2, i64::from(i32::MIN));
-            assert!(matches!(
-                time_from(&out, Precision::Micros),
-                Err(Error::Value { .. })
-            ));
+            assert!(matches!(time_from(&out, Precision::Micros), Err(Error::Value { .. })));
         }
         assert!(put_time(&mut Vec::new(), &json!("yesterday"), Precision::Seconds).is_err());
         assert!(put_time(&mut Vec::new(), &json!(12), Precision::Seconds).is_err());

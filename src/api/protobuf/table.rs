@@ -103,18 +103,13 @@ impl Table {
     }
 
     pub(super) fn kind(&self, api_version: &str, kind: &str) -> Option<MessageId> {
-        self.kinds
-            .get(&(api_version, kind))
-            .or_else(|| self.everywhere.get(kind))
-            .copied()
+        self.kinds.get(&(api_version, kind)).or_else(|| self.everywhere.get(kind)).copied()
     }
 
     /// Every kind with its version, for tests.
     #[cfg(test)]
     pub(super) fn kinds(&self) -> impl Iterator<Item = (&'static str, &'static str, MessageId)> {
-        self.kinds
-            .iter()
-            .map(|((api_version, kind), id)| (*api_version, *kind, *id))
+        self.kinds.iter().map(|((api_version, kind), id)| (*api_version, *kind, *id))
     }
 
     #[cfg(test)]
@@ -151,14 +146,8 @@ impl Table {
             messages: Vec::with_capacity(names.len()),
             kinds: HashMap::new(),
             everywhere: HashMap::new(),
-            list_meta: names
-                .get(&("meta.v1", "ListMeta"))
-                .copied()
-                .unwrap_or_default(),
-            json_schema_props: names
-                .get(&("apiextensions.v1", "JSONSchemaProps"))
-                .copied()
-                .unwrap_or_default(),
+            list_meta: names.get(&("meta.v1", "ListMeta")).copied().unwrap_or_default(),
+            json_schema_props: names.get(&("apiextensions.v1", "JSONSchemaProps")).copied().unwrap_or_default(),
         };
         let mut served = "";
         let mut fields = Vec::new();
@@ -172,17 +161,11 @@ impl Table {
                     let id = table.messages.len() as MessageId;
                     match kind {
                         Some(Some("*")) => drop(table.everywhere.insert(name, id)),
-                        Some(api_version) => drop(
-                            table
-                                .kinds
-                                .insert((api_version.unwrap_or(served), name), id),
-                        ),
+                        Some(api_version) => drop(table.kinds.insert((api_version.unwrap_or(served), name), id)),
                         None => {}
                     }
                 }
-                Line::Field(number, name, kind) => {
-                    fields.extend(Field::parse(number, name, kind, package, &names))
-                }
+                Line::Field(number, name, kind) => fields.extend(Field::parse(number, name, kind, package, &names)),
             }
         }
         table.finish(current, &mut fields);
@@ -193,17 +176,8 @@ impl Table {
         if name.is_empty() {
             return;
         }
-        let always = fields
-            .iter()
-            .enumerate()
-            .filter(|(_, field)| field.is_always_shown())
-            .map(|(index, _)| index as u8)
-            .collect();
-        self.messages.push(Message {
-            name,
-            fields: std::mem::take(fields).into(),
-            always,
-        });
+        let always = fields.iter().enumerate().filter(|(_, field)| field.is_always_shown()).map(|(index, _)| index as u8).collect();
+        self.messages.push(Message { name, fields: std::mem::take(fields).into(), always });
     }
 }
 
@@ -212,11 +186,7 @@ impl Message {
         // Numbers are mostly 1, 2, 3, …
         match self.fields.get(number.wrapping_sub(1) as usize) {
             Some(field) if field.number == number => Some(field),
-            _ => self
-                .fields
-                .binary_search_by_key(&number, |field| field.number)
-                .ok()
-                .map(|index| &self.fields[index]),
+            _ => self.fields.binary_search_by_key(&number, |field| field.number).ok().map(|index| &self.fields[index]),
         }
     }
 }
@@ -266,17 +236,9 @@ impl Field {
             "schemaorarray" => Type::SchemaOrArray,
             "schemaorbool" => Type::SchemaOrBool,
             "schemaorstrings" => Type::SchemaOrStrings,
-            named => {
-                Type::Message(*names.get(&named.rsplit_once('.').unwrap_or((package, named)))?)
-            }
+            named => Type::Message(*names.get(&named.rsplit_once('.').unwrap_or((package, named)))?),
         };
-        Some(Self {
-            number: number.parse().ok()?,
-            name,
-            kind,
-            form,
-            omit,
-        })
+        Some(Self { number: number.parse().ok()?, name, kind, form, omit })
     }
 
     fn is_always_shown(&self) -> bool {
@@ -293,10 +255,7 @@ impl Field {
 
 impl Type {
     pub(super) fn is_scalar(self) -> bool {
-        matches!(
-            self,
-            Type::String | Type::Int32 | Type::Int64 | Type::Bool | Type::Double | Type::Bytes
-        )
+        matches!(self, Type::String | Type::Int32 | Type::Int64 | Type::Bool | Type::Double | Type::Bytes)
     }
 }
 
@@ -333,26 +292,12 @@ mod tests {
     fn every_line_of_the_table_is_read() {
         let table = get();
         let written = TEXT.lines().filter(|line| line.starts_with(' ')).count();
-        assert_eq!(
-            table
-                .messages
-                .iter()
-                .map(|message| message.fields.len())
-                .sum::<usize>(),
-            written
-        );
+        assert_eq!(table.messages.iter().map(|message| message.fields.len()).sum::<usize>(), written);
         assert!(table.messages.len() < usize::from(MessageId::MAX));
         assert_eq!(table.message(table.list_meta).name, "ListMeta");
-        assert_eq!(
-            table.message(table.json_schema_props).name,
-            "JSONSchemaProps"
-        );
+        assert_eq!(table.message(table.json_schema_props).name, "JSONSchemaProps");
         for message in &table.messages {
-            assert!(
-                message.fields.is_sorted_by_key(|field| field.number),
-                "{}",
-                message.name
-            );
+            assert!(message.fields.is_sorted_by_key(|field| field.number), "{}", message.name);
             assert!(message.fields.len() < 256);
         }
     }
@@ -366,11 +311,7 @@ mod tests {
         assert!(table.kind("v1", "Status").is_some());
         assert!(table.kind("v1", "List").is_some());
         assert!(table.kind("apps/v1", "DeleteOptions").is_some());
-        assert!(
-            table
-                .kind("meta.k8s.io/v1", "PartialObjectMetadataList")
-                .is_some()
-        );
+        assert!(table.kind("meta.k8s.io/v1", "PartialObjectMetadataList").is_some());
         assert!(table.kind("meta.k8s.io/v1", "Table").is_none());
         assert!(table.kind("v1", "Container").is_none());
     }

@@ -12,9 +12,7 @@ use super::wire::{put_bytes, put_nested};
 use super::*;
 
 fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len() / 2)
-        .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
-        .collect()
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
 }
 
 #[test]
@@ -22,39 +20,20 @@ fn what_kubectl_sends_is_read_and_written_to_the_byte() {
     let lines: Vec<_> = include_str!("vectors.txt").lines().skip(1).collect();
     assert_eq!(lines.len(), 3 * 14);
     for lines in lines.chunks(3) {
-        let [command, bytes, object] = lines else {
-            panic!("three lines a vector")
-        };
+        let [command, bytes, object] = lines else { panic!("three lines a vector") };
         let (bytes, object): (_, Value) = (from_hex(bytes), serde_json::from_str(object).unwrap());
         let (api_version, kind, decoded) = decode(&bytes).unwrap();
         assert_eq!(decoded, object, "{command}");
-        assert_eq!(
-            encode(&decoded, &api_version, &kind).unwrap(),
-            bytes,
-            "{command}"
-        );
+        assert_eq!(encode(&decoded, &api_version, &kind).unwrap(), bytes, "{command}");
         let bare = Envelope::open(&bytes).unwrap();
-        assert_eq!(
-            wrap(
-                &encode_message(&object, &api_version, &kind).unwrap(),
-                &api_version,
-                &kind
-            ),
-            bytes
-        );
-        assert_eq!(
-            decode_as(&wrap(bare.raw, "", ""), &api_version, &kind)
-                .unwrap()
-                .2,
-            object
-        );
+        assert_eq!(wrap(&encode_message(&object, &api_version, &kind).unwrap(), &api_version, &kind), bytes);
+        assert_eq!(decode_as(&wrap(bare.raw, "", ""), &api_version, &kind).unwrap().2, object);
     }
 }
 
 #[test]
 fn absence_is_told_from_zero_only_where_go_has_a_pointer() {
-    let there_and_back =
-        |object: Value, version, kind| decode(&encode(&object, version, kind).unwrap()).unwrap().2;
+    let there_and_back = |object: Value, version, kind| decode(&encode(&object, version, kind).unwrap()).unwrap().2;
     let scale = there_and_back(json!({"spec": {"replicas": 0}}), "apps/v1", "Deployment");
     assert_eq!(scale["spec"]["replicas"], json!(0));
     let absent = there_and_back(json!({"spec": {}}), "apps/v1", "Deployment");
@@ -64,11 +43,7 @@ fn absence_is_told_from_zero_only_where_go_has_a_pointer() {
     assert_eq!(autoscaling["spec"], json!({}));
     let role = there_and_back(json!({}), "rbac.authorization.k8s.io/v1", "Role");
     assert_eq!(role["rules"], Value::Null);
-    let secret = there_and_back(
-        json!({"immutable": false, "data": {"empty": ""}}),
-        "v1",
-        "Secret",
-    );
+    let secret = there_and_back(json!({"immutable": false, "data": {"empty": ""}}), "v1", "Secret");
     assert_eq!(secret["immutable"], json!(false));
     assert_eq!(secret["data"], json!({"empty": ""}));
 }
@@ -89,50 +64,19 @@ fn schemas_of_custom_resources_keep_their_either_or() {
         "properties": {"a": {"items": [{"type": "string"}, {"type": "integer"}], "additionalProperties": true}},
         "dependencies": {"a": ["b"], "c": {"type": "string"}}});
     let crd = json!({"spec": {"versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
-    let decoded =
-        decode(&encode(&crd, "apiextensions.k8s.io/v1", "CustomResourceDefinition").unwrap())
-            .unwrap()
-            .2;
-    assert_eq!(
-        decoded["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
-        schema
-    );
+    let decoded = decode(&encode(&crd, "apiextensions.k8s.io/v1", "CustomResourceDefinition").unwrap()).unwrap().2;
+    assert_eq!(decoded["spec"]["versions"][0]["schema"]["openAPIV3Schema"], schema);
 }
 
 #[test]
 fn a_list_is_the_same_whether_its_items_were_encoded_before_or_not() {
-    let items = [
-        json!({"metadata": {"name": "a"}}),
-        json!({"metadata": {"name": "b"}, "data": {"k": "v".repeat(300)}}),
-    ];
+    let items = [json!({"metadata": {"name": "a"}}), json!({"metadata": {"name": "b"}, "data": {"k": "v".repeat(300)}})];
     let meta = json!({"resourceVersion": "12", "continue": "x", "remainingItemCount": 0});
-    let whole = encode(
-        &json!({"metadata": meta, "items": items}),
-        "v1",
-        "ConfigMapList",
-    )
-    .unwrap();
-    let parts: Vec<_> = items
-        .iter()
-        .map(|item| encode_message(item, "v1", "ConfigMap").unwrap())
-        .collect();
-    assert_eq!(
-        encode_list(
-            &meta,
-            parts.iter().map(Vec::as_slice),
-            "v1",
-            "ConfigMapList"
-        )
-        .unwrap(),
-        whole
-    );
-    let none = decode(&encode_list(&Value::Null, [], "v1", "PodList").unwrap())
-        .unwrap()
-        .2;
-    assert_eq!(
-        none,
-        json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": null})
-    );
+    let whole = encode(&json!({"metadata": meta, "items": items}), "v1", "ConfigMapList").unwrap();
+    let parts: Vec<_> = items.iter().map(|item| encode_message(item, "v1", "ConfigMap").unwrap()).collect();
+    assert_eq!(encode_list(&meta, parts.iter().map(Vec::as_slice), "v1", "ConfigMapList").unwrap(), whole);
+    let none = decode(&encode_list(&Value::Null, [], "v1", "PodList").unwrap()).unwrap().2;
+    assert_eq!(none, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": null}));
 }
 
 #[test]
@@ -161,100 +105,45 @@ fn fields_of_a_later_version_are_passed_over() {
     let bytes = encode(&json!({"metadata": {"name": "a"}}), "v1", "ConfigMap").unwrap();
     let mut message = Envelope::open(&bytes).unwrap().raw.to_vec();
     put_bytes(&mut message, 900, b"news");
-    assert_eq!(
-        decode(&wrap(&message, "v1", "ConfigMap")).unwrap(),
-        decode(&bytes).unwrap()
-    );
+    assert_eq!(decode(&wrap(&message, "v1", "ConfigMap")).unwrap(), decode(&bytes).unwrap());
 }
 
 #[test]
 fn a_message_in_two_parts_is_merged() {
-    let mut message = encode_message(
-        &json!({"metadata": {"name": "a", "finalizers": ["x"]}, "data": {"a": "1"}}),
-        "v1",
-        "ConfigMap",
-    )
-    .unwrap();
+    let mut message =
+        encode_message(&json!({"metadata": {"name": "a", "finalizers": ["x"]}, "data": {"a": "1"}}), "v1", "ConfigMap").unwrap();
     // A second part of the metadata, then of the data.
-    message.extend([
-        0x0a, 0x04, 0x72, 0x02, b'o', b'k', 0x12, 0x06, 0x0a, 0x01, b'b', 0x12, 0x01, b'2',
-    ]);
+    message.extend([0x0a, 0x04, 0x72, 0x02, b'o', b'k', 0x12, 0x06, 0x0a, 0x01, b'b', 0x12, 0x01, b'2']);
     let (_, _, object) = decode(&wrap(&message, "v1", "ConfigMap")).unwrap();
-    assert_eq!(
-        object["metadata"],
-        json!({"name": "a", "finalizers": ["x", "ok"]})
-    );
+    assert_eq!(object["metadata"], json!({"name": "a", "finalizers": ["x", "ok"]}));
     assert_eq!(object["data"], json!({"a": "1", "b": "2"}));
 }
 
 #[test]
 fn numbers_of_a_list_may_be_packed() {
-    let pod = encode_message(
-        &json!({"spec": {"securityContext": {"supplementalGroups": [1, 300]}}}),
-        "v1",
-        "Pod",
-    )
-    .unwrap();
+    let pod = encode_message(&json!({"spec": {"securityContext": {"supplementalGroups": [1, 300]}}}), "v1", "Pod").unwrap();
     // supplementalGroups as two fields becomes one of five bytes.
-    let at = pod
-        .windows(5)
-        .position(|window| window == [0x20, 1, 0x20, 0xac, 2])
-        .unwrap();
+    let at = pod.windows(5).position(|window| window == [0x20, 1, 0x20, 0xac, 2]).unwrap();
     let mut packed = pod.clone();
     packed.splice(at..at + 5, [0x22, 3, 1, 0xac, 2]);
-    assert_eq!(
-        decode(&wrap(&packed, "v1", "Pod")).unwrap(),
-        decode(&wrap(&pod, "v1", "Pod")).unwrap()
-    );
+    assert_eq!(decode(&wrap(&packed, "v1", "Pod")).unwrap(), decode(&wrap(&pod, "v1", "Pod")).unwrap());
 }
 
 #[test]
 fn what_is_not_an_enveloped_object_is_refused_with_the_words_of_a_real_server() {
     let told = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
     assert_eq!(told(b""), "empty data");
-    assert_eq!(
-        told(b"{\"kind\":\"Pod\"}"),
-        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
-    );
+    assert_eq!(told(b"{\"kind\":\"Pod\"}"), "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]");
     assert_eq!(told(&PREFIX), "empty body");
     assert_eq!(
         decode(&wrap(b"", "example.com/v1", "Widget")),
-        Err(Error::UnknownKind {
-            api_version: "example.com/v1".into(),
-            kind: "Widget".into()
-        })
+        Err(Error::UnknownKind { api_version: "example.com/v1".into(), kind: "Widget".into() })
     );
-    assert!(matches!(
-        decode(&wrap(b"", "v1", "")),
-        Err(Error::MissingKind(_))
-    ));
-    assert!(matches!(
-        decode(&wrap(b"", "", "Pod")),
-        Err(Error::MissingVersion(_))
-    ));
-    assert_eq!(
-        decode(&wrap(&[0x08, 1], "v1", "Pod")),
-        Err(Error::WireType {
-            message: "Pod",
-            field: "metadata",
-            wire: 0
-        })
-    );
-    assert_eq!(
-        decode(&wrap(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], "v1", "Pod")),
-        Err(Error::Truncated)
-    );
-    assert!(matches!(
-        encode(
-            &json!({"spec": {"replicas": "two"}}),
-            "apps/v1",
-            "Deployment"
-        ),
-        Err(Error::Value {
-            field: "replicas",
-            ..
-        })
-    ));
+    assert!(matches!(decode(&wrap(b"", "v1", "")), Err(Error::MissingKind(_))));
+    assert!(matches!(decode(&wrap(b"", "", "Pod")), Err(Error::MissingVersion(_))));
+    assert_eq!(decode(&wrap(&[0x08, 1], "v1", "Pod")), Err(Error::WireType { message: "Pod", field: "metadata", wire: 0 }));
+    assert_eq!(decode(&wrap(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], "v1", "Pod")), Err(Error::Truncated));
+    assert!(matches!(encode(&json!({"spec": {"replicas": "two"}}), "apps/v1", "Deployment"), Err(Error::Value { field: "replicas", .. })));
 }
 
 #[test]
@@ -266,16 +155,8 @@ fn depth_is_bounded_both_ways() {
         put_bytes(&mut schema, 28, &inner); // `not`
         value = json!({"not": value});
     }
-    let crd =
-        |schema: Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
-    assert_eq!(
-        encode(
-            &crd(value),
-            "apiextensions.k8s.io/v1",
-            "CustomResourceDefinition"
-        ),
-        Err(Error::Depth)
-    );
+    let crd = |schema: Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
+    assert_eq!(encode(&crd(value), "apiextensions.k8s.io/v1", "CustomResourceDefinition"), Err(Error::Depth));
     let mut message = Vec::new();
     let nested: Result<(), Error> = put_nested(&mut message, 2, |spec| {
         put_nested(spec, 7, |version| {
@@ -286,14 +167,7 @@ fn depth_is_bounded_both_ways() {
         })
     });
     nested.unwrap();
-    assert_eq!(
-        decode(&wrap(
-            &message,
-            "apiextensions.k8s.io/v1",
-            "CustomResourceDefinition"
-        )),
-        Err(Error::Depth)
-    );
+    assert_eq!(decode(&wrap(&message, "apiextensions.k8s.io/v1", "CustomResourceDefinition")), Err(Error::Depth));
     // Envelopes within envelopes, by way of RawExtension.
     let mut list = encode(&json!({"items": []}), "v1", "List").unwrap();
     for _ in 0..500 {
@@ -311,18 +185,9 @@ fn depth_is_bounded_both_ways() {
 #[test]
 fn a_few_bytes_do_not_become_gigabytes() {
     let empty_items = [0x12, 0x00].repeat(1_000_000);
-    assert_eq!(
-        decode(&wrap(&empty_items, "v1", "PodList")),
-        Err(Error::Amplified)
-    );
+    assert_eq!(decode(&wrap(&empty_items, "v1", "PodList")), Err(Error::Amplified));
     let some = [0x12, 0x00].repeat(500);
-    assert_eq!(
-        decode(&wrap(&some, "v1", "PodList")).unwrap().2["items"]
-            .as_array()
-            .unwrap()
-            .len(),
-        500
-    );
+    assert_eq!(decode(&wrap(&some, "v1", "PodList")).unwrap().2["items"].as_array().unwrap().len(), 500);
 }
 
 /// A small generator of numbers, so that one seed is one object.
@@ -338,18 +203,14 @@ impl Dice {
 
     fn text(&mut self) -> String {
         let length = 1 + self.roll(12);
-        (0..length)
-            .map(|_| ['a', 'Z', '0', '-', '.', '/', '"', 'é', '漢', '\n'][self.roll(10) as usize])
-            .collect()
+        (0..length).map(|_| ['a', 'Z', '0', '-', '.', '/', '"', 'é', '漢', '\n'][self.roll(10) as usize]).collect()
     }
 
     fn object(&mut self, id: MessageId, depth: u8) -> Map<String, Value> {
         let mut object = Map::new();
         for field in &table::get().message(id).fields {
             if field.form == Form::Inline {
-                let Type::Message(id) = field.kind else {
-                    panic!("only messages are inlined")
-                };
+                let Type::Message(id) = field.kind else { panic!("only messages are inlined") };
                 object.extend(self.object(id, depth));
                 continue;
             }
@@ -358,16 +219,8 @@ impl Dice {
             }
             let several = 1 + self.roll(3);
             let value = match field.form {
-                Form::List => Value::Array(
-                    (0..several)
-                        .map(|_| self.value(field.kind, depth))
-                        .collect(),
-                ),
-                Form::Map => Value::Object(
-                    (0..several)
-                        .map(|_| (self.text(), self.value(field.kind, depth)))
-                        .collect(),
-                ),
+                Form::List => Value::Array((0..several).map(|_| self.value(field.kind, depth)).collect()),
+                Form::Map => Value::Object((0..several).map(|_| (self.text(), self.value(field.kind, depth))).collect()),
                 _ => self.value(field.kind, depth),
             };
             object.insert(field.name.to_owned(), value);
@@ -386,16 +239,8 @@ impl Dice {
             (Type::Double, _) => json!(0.25 + self.roll(1000) as f64),
             (Type::Bytes, _) => json!(["AA==", "aGVsbG8=", "/+8="][self.roll(3) as usize]),
             (Type::Message(id), _) => Value::Object(self.object(id, depth)),
-            (Type::Time, _) => json!(format!(
-                "20{:02}-03-04T05:06:{:02}Z",
-                self.roll(100),
-                self.roll(60)
-            )),
-            (Type::MicroTime, _) => json!(format!(
-                "20{:02}-03-04T05:06:07.{:06}Z",
-                self.roll(100),
-                self.roll(1_000_000)
-            )),
+            (Type::Time, _) => json!(format!("20{:02}-03-04T05:06:{:02}Z", self.roll(100), self.roll(60))),
+            (Type::MicroTime, _) => json!(format!("20{:02}-03-04T05:06:07.{:06}Z", self.roll(100), self.roll(1_000_000))),
             (Type::Raw | Type::Fields | Type::Json, 0) => {
                 json!({"f:a": {}, "n": [1, -2.5, null, true, self.text()]})
             }
@@ -403,18 +248,13 @@ impl Dice {
             (Type::Strings, _) | (Type::SchemaOrStrings, 0) => json!([self.text(), ""]),
             (Type::SchemaOrBool, 0) => json!(self.roll(2) == 0),
             (Type::SchemaOrArray, 0) => json!([self.object(props, depth), {}]),
-            (Type::SchemaOrArray | Type::SchemaOrBool | Type::SchemaOrStrings, _) => {
-                Value::Object(self.object(props, depth))
-            }
+            (Type::SchemaOrArray | Type::SchemaOrBool | Type::SchemaOrStrings, _) => Value::Object(self.object(props, depth)),
         }
     }
 
     fn kind(&mut self) -> (&'static str, &'static str, MessageId) {
         let kinds: BTreeSet<_> = table::get().kinds().collect();
-        kinds
-            .into_iter()
-            .nth(self.roll(table::get().kinds().count() as u64) as usize)
-            .unwrap()
+        kinds.into_iter().nth(self.roll(table::get().kinds().count() as u64) as usize).unwrap()
     }
 }
 
@@ -423,20 +263,14 @@ fn is_same(written: &Value, read: &Value) -> bool {
     match (written, read) {
         (Value::Object(written), Value::Object(read)) => {
             let names: BTreeSet<_> = written.keys().chain(read.keys()).collect();
-            names
-                .into_iter()
-                .all(|name| match (written.get(name), read.get(name)) {
-                    (Some(written), Some(read)) => is_same(written, read),
-                    (Some(only), None) | (None, Some(only)) => is_empty(only),
-                    (None, None) => true,
-                })
+            names.into_iter().all(|name| match (written.get(name), read.get(name)) {
+                (Some(written), Some(read)) => is_same(written, read),
+                (Some(only), None) | (None, Some(only)) => is_empty(only),
+                (None, None) => true,
+            })
         }
         (Value::Array(written), Value::Array(read)) => {
-            written.len() == read.len()
-                && written
-                    .iter()
-                    .zip(read)
-                    .all(|(written, read)| is_same(written, read))
+            written.len() == read.len() && written.iter().zip(read).all(|(written, read)| is_same(written, read))
         }
         _ => written == read,
     }
@@ -493,7 +327,8 @@ proptest! {
 
 #[test]
 fn every_cut_of_an_object_is_an_error_or_a_shorter_object() {
-    let bytes = encode(&json!({"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"containers": [{"name": "d"}]}}), "v1", "Pod").unwrap();
+    let bytes =
+        encode(&json!({"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"containers": [{"name": "d"}]}}), "v1", "Pod").unwrap();
     for cut in 0..bytes.len() {
         drop(decode(&bytes[..cut]));
     }
@@ -531,36 +366,24 @@ fn the_table_has_the_fields_that_the_schemas_have() {
         storage::v1: CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass;
     }
     generator.subschema_for::<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition>();
-    generator
-        .subschema_for::<k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService>(
-        );
+    generator.subschema_for::<k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService>();
     generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>();
     generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions>();
 
     let mut compared = 0;
     for (name, schema) in generator.definitions() {
         let path: Vec<_> = name.split('.').collect();
-        let [.., package, version, name] = path[..] else {
-            panic!("{name}")
-        };
-        let (Some(message), Some(properties)) = (
-            table::get().named(&format!("{package}.{version}"), name),
-            schema["properties"].as_object(),
-        ) else {
-            assert!(
-                schema.get("properties").is_none(),
-                "no message {package}.{version}.{name}"
-            );
+        let [.., package, version, name] = path[..] else { panic!("{name}") };
+        let (Some(message), Some(properties)) =
+            (table::get().named(&format!("{package}.{version}"), name), schema["properties"].as_object())
+        else {
+            assert!(schema.get("properties").is_none(), "no message {package}.{version}.{name}");
             continue;
         };
         let fields = fields_of(message);
         let properties: BTreeSet<_> = properties.keys().map(String::as_str).collect();
         let typed = BTreeSet::from(["apiVersion", "kind"]);
-        assert_eq!(
-            &fields - &typed,
-            &properties - &typed,
-            "{package}.{version}.{name}"
-        );
+        assert_eq!(&fields - &typed, &properties - &typed, "{package}.{version}.{name}");
         compared += 1;
     }
     assert!(compared > 400, "{compared}");

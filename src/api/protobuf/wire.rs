@@ -52,18 +52,11 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(if self.bytes.len() < 10 {
-            Error::Truncated
-        } else {
-            Error::Overflow
-        })
+        Err(if self.bytes.len() < 10 { Error::Truncated } else { Error::Overflow })
     }
 
     pub(super) fn fixed64(&mut self) -> Result<u64, Error> {
-        let (head, rest) = self
-            .bytes
-            .split_first_chunk::<8>()
-            .ok_or(Error::Truncated)?;
+        let (head, rest) = self.bytes.split_first_chunk::<8>().ok_or(Error::Truncated)?;
         self.bytes = rest;
         Ok(u64::from_le_bytes(*head))
     }
@@ -71,10 +64,7 @@ impl<'a> Reader<'a> {
     /// A length and as many bytes.
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], Error> {
         let length = usize::try_from(self.varint()?).map_err(|_| Error::Truncated)?;
-        let (head, rest) = self
-            .bytes
-            .split_at_checked(length)
-            .ok_or(Error::Truncated)?;
+        let (head, rest) = self.bytes.split_at_checked(length).ok_or(Error::Truncated)?;
         self.bytes = rest;
         Ok(head)
     }
@@ -131,11 +121,7 @@ pub(super) fn varint_len(value: u64) -> usize {
 
 /// Writes a field whose length is known only afterwards: one byte is kept free for it, and what was written moves up in the
 /// rare case that one is not enough.
-pub(super) fn put_nested<E>(
-    out: &mut Vec<u8>,
-    number: u32,
-    write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
-) -> Result<(), E> {
+pub(super) fn put_nested<E>(out: &mut Vec<u8>, number: u32, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     put_tag(out, number, LENGTH);
     let at = out.len();
     out.push(0);
@@ -206,19 +192,13 @@ mod tests {
             let (_, wire) = reader.tag().unwrap();
             assert!(reader.skip(wire).is_err());
         }
-        assert_eq!(
-            Reader::new(&[0x0b; 1000][1..]).skip(GROUP),
-            Err(Error::Group)
-        );
+        assert_eq!(Reader::new(&[0x0b; 1000][1..]).skip(GROUP), Err(Error::Group));
     }
 
     #[test]
     fn a_length_beyond_the_end_is_an_error() {
         assert_eq!(Reader::new(&[5, 1, 2]).bytes(), Err(Error::Truncated));
-        assert_eq!(
-            Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).bytes(),
-            Err(Error::Truncated)
-        );
+        assert_eq!(Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).bytes(), Err(Error::Truncated));
         assert_eq!(Reader::new(&[0]).tag(), Err(Error::Tag(0, 0)));
         assert_eq!(Reader::new(&[0x0e]).tag(), Err(Error::Tag(1, 6)));
     }
