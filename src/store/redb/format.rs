@@ -35,6 +35,9 @@ pub(super) const META_FLOOR: &str = "floor";
 pub(super) const META_COMPACTED: &str = "compacted";
 /// In `meta`: a revision that was reached, in case compaction removed the record of the newest one.
 pub(super) const META_REVISION: &str = "revision";
+/// In `meta`: the revision that the store began with when it was restored from a snapshot; clients may not watch from
+/// before it.
+pub(super) const META_RESTORED: &str = "restored";
 
 /// Bytes that do not mean what they should.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
