@@ -6,9 +6,7 @@ use std::sync::Arc;
 use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata};
 
 use super::compact;
-use super::format::{
-    FORMAT, KEYS, LOG, META, META_COMPACTED, META_FLOOR, META_FORMAT, META_RESTORED, Record, Version, split_version_key, unescape,
-};
+use super::format::{FORMAT, KEYS, LOG, META, META_FLOOR, META_FORMAT, META_RESTORED, Record, Version, split_version_key, unescape};
 use super::medium::Failure;
 use super::operations::Report;
 use super::read;
@@ -33,7 +31,11 @@ pub(super) fn invariants(transaction: &ReadTransaction, report: &mut Report) -> 
     }
     report.revision = compact::newest(transaction)?;
     report.floor = number(META_FLOOR)?.unwrap_or(0);
-    let compacted = number(META_COMPACTED)?.unwrap_or(0);
+    let compacted = match compact::progress(transaction)? {
+        (revision, u32::MAX) => revision,
+        // Some changes of this batch are still to be done.
+        (revision, _) => revision.saturating_sub(1),
+    };
     if !(compacted <= report.floor && report.floor <= report.revision) {
         note(report, format!("compaction is at {compacted}, the floor at {}, the newest revision at {}", report.floor, report.revision));
     }

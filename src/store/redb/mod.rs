@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 use compact::Compaction;
 pub use compact::Retention;
-use format::{KEYS, LOG, META, META_COMPACTED, META_FLOOR, META_RESTORED};
+use format::{KEYS, LOG, META, META_FLOOR, META_RESTORED};
 use medium::{Failure, Medium};
 pub use operations::{Dump, FILE, REVISIONS_SKIPPED_BY_RESTORE, Report, check, dump, fork, restore};
 use writer::{Request, Writer};
@@ -110,7 +110,7 @@ impl RedbStore {
             let survey = read::survey(transaction)?;
             let meta = transaction.open_table(META)?;
             let number = |name: &str| -> Result<u64, Failure> { Ok(meta.get(name)?.map_or(0, |value| value.value())) };
-            Ok((compact::newest(transaction)?, number(META_FLOOR)?, number(META_COMPACTED)?, number(META_RESTORED)?, survey))
+            Ok((compact::newest(transaction)?, number(META_FLOOR)?, compact::progress(transaction)?, number(META_RESTORED)?, survey))
         })?;
         let shared = Arc::new(Shared {
             medium,
