@@ -7,6 +7,8 @@
 pub mod builtin;
 pub mod custom;
 pub mod decode;
+pub mod default;
+mod defaults;
 pub mod overlay;
 pub mod prune;
 pub mod quantity;
