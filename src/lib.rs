@@ -1,6 +1,7 @@
 //! Usher: a Kubernetes-compatible API server and admission gateway in one binary.
 
 pub mod admission;
+pub mod api;
 pub mod authn;
 pub mod authz;
 pub mod object;
