@@ -162,6 +162,15 @@ impl FieldSet {
         }
     }
 
+    /// Whether a path of this set is in `fields`, or is above one that is; `fields` is FieldsV1 as the server writes it.
+    pub(super) fn meets_fields_v1(&self, fields: &Map<String, Value>) -> bool {
+        self.nodes.iter().any(|node| match fields.get(&node.element.to_key()) {
+            Some(Value::Object(below)) => node.member || node.children.meets_fields_v1(below),
+            Some(_) => true,
+            None => false,
+        })
+    }
+
     /// Takes the paths of `other` out, but not what is below them.
     pub fn subtract(&mut self, other: &FieldSet) {
         self.subtract_nodes(other, &|node, theirs| {

@@ -10,6 +10,13 @@ use crate::api::apply::element::{self, PathElement};
 use crate::api::apply::fieldset::FieldSet;
 use crate::schema::Schema;
 
+/// Fields of an object that no manager ever owns.
+pub const NEVER_OWNED: [&str; 2] = ["apiVersion", "kind"];
+
+/// Fields of `metadata` that no manager ever owns.
+pub const NEVER_OWNED_METADATA: [&str; 9] =
+    ["name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"];
+
 /// What the second object has more than, other than, and less than the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
@@ -54,8 +61,6 @@ enum Change {
     Modified,
     Removed,
 }
-
-static EMPTY: Value = Value::Object(Map::new());
 
 impl<'v> Walk<'v> {
     fn compare(&mut self, before: Option<&'v Value>, after: Option<&'v Value>, of: &Type<'_>) {
@@ -135,15 +140,27 @@ impl<'v> Walk<'v> {
                 }
                 (None, None) => return,
             };
-            let field = of.field(name);
-            let field = field.map_or(Type::Any, |field| field.of);
-            if self.builtin && (before.is_none() || after.is_none()) && field.is_struct() {
-                before = before.or(Some(&EMPTY));
-                after = after.or(Some(&EMPTY));
+            if self.is_never_owned(name) {
+                continue;
+            }
+            let field = of.field(name).map_or(Type::Any, |field| field.of);
+            if self.builtin && (before.is_none() || after.is_none()) {
+                let zero = of.zero(name);
+                before = before.or(zero);
+                after = after.or(zero);
             }
             self.path.push(Step::Field(name));
             self.compare(before, after, &field);
             self.path.pop();
+        }
+    }
+
+    /// What the server itself keeps is nobody's, and so its changes are no changes.
+    fn is_never_owned(&self, name: &str) -> bool {
+        match self.path.as_slice() {
+            [] => NEVER_OWNED.contains(&name),
+            [Step::Field("metadata")] => NEVER_OWNED_METADATA.contains(&name),
+            _ => false,
         }
     }
 

@@ -52,7 +52,10 @@ pub enum Atom<'t> {
 }
 
 static STRING: LazyLock<Schema> = LazyLock::new(|| Schema { shape: Shape::String { format: None }, ..Schema::default() });
-static OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));
+static EMPTY_STRING: Value = Value::String(String::new());
+static EMPTY_OBJECT: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 impl<'s> Type<'s> {
     /// The type of a whole object.
@@ -64,7 +67,7 @@ impl<'s> Type<'s> {
     pub fn follow(reference: &'s SchemaRef) -> Self {
         match reference {
             SchemaRef::Inline(schema) => Type::Inner(schema),
-            SchemaRef::Named(name) => crate::schema::definition(name).map_or(Type::Any, Type::Shared),
+            SchemaRef::Named(name) => crate::schema::builtin::of_definition(name).map_or(Type::Any, Type::Shared),
         }
     }
 
@@ -94,7 +97,7 @@ impl<'s> Type<'s> {
         if matches!(self, Type::Root(_)) || shape.embedded {
             return match name {
                 "apiVersion" | "kind" => Some(Type::Inner(&STRING)),
-                "metadata" => Some(crate::schema::definition(OBJECT_META).map_or(Type::Any, Type::Shared)),
+                "metadata" => Some(crate::schema::builtin::of_definition(OBJECT_META).map_or(Type::Any, Type::Shared)),
                 _ => None,
             };
         }
@@ -150,12 +153,17 @@ impl<'s> Type<'s> {
         }
     }
 
-    /// Whether a real server always has this field, be it empty, because it holds it as a struct and not as a pointer. Such a
-    /// field declares an empty object as its default.
-    pub fn is_struct(&self) -> bool {
-        let Some(schema) = self.schema() else { return false };
-        matches!(&schema.default, Some(Value::Object(default)) if default.is_empty())
-            && matches!(&schema.shape, Shape::Object(shape) if !shape.properties.is_empty())
+    /// What a real server has for a field that is absent, because it holds it as a plain value and not as a pointer: an empty
+    /// struct, an empty string, zero, or a null list.
+    pub fn zero(&self, name: &str) -> Option<&'static Value> {
+        match self.object()?.defaults.get(name)? {
+            Value::Null => Some(&Value::Null),
+            Value::Bool(false) => Some(&Value::Bool(false)),
+            Value::Number(number) if number.as_f64() == Some(0.0) => Some(&ZERO),
+            Value::String(text) if text.is_empty() => Some(&EMPTY_STRING),
+            Value::Object(fields) if fields.is_empty() => Some(&EMPTY_OBJECT),
+            _ => None,
+        }
     }
 
     /// The step to an item of this list, or why it has none.
