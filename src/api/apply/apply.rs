@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use super::Context;
 use super::conflict::ApplyError;
 use super::last_applied;
 use super::managers::{BEFORE_FIRST_APPLY, Entry, Managed, Operation};
@@ -12,7 +13,6 @@ use super::typed::merge::merge;
 use super::typed::validate::validate;
 use super::update::{managed_fields, set_managed_fields, strip, take_over, track};
 use super::versions::ConversionError;
-use super::Context;
 use crate::schema::Schema;
 
 /// Applies `applied` to `live`, or to nothing. The result has its managedFields, but is not defaulted; where the apply changes

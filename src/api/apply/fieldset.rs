@@ -245,7 +245,7 @@ impl FieldSet {
     }
 
     /// The set with every declared field on the way to a path in it, too.
-    pub(super) fn with_named_fields(&self, of: &Type<'_>) -> FieldSet {
+    pub(crate) fn with_named_fields(&self, of: &Type<'_>) -> FieldSet {
         let mut set = FieldSet { nodes: Vec::with_capacity(self.nodes.len()) };
         for node in &self.nodes {
             let (below, named) = match &node.element {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::Context;
 use super::conflict::Conflict;
 use super::fieldset::FieldSet;
 use super::managers::{Entry, InvalidManagedFields, MAX_UPDATE_MANAGERS, Managed, Manager, Operation};
 use super::typed::Type;
 use super::typed::compare::{Comparison, NEVER_OWNED, NEVER_OWNED_METADATA, compare};
 use super::versions::{ConversionError, Converted};
-use super::Context;
 use crate::schema::Schema;
 
 /// Notes in `new` who owns what after a create (`live` is `None`), update or patch. Never fails: what cannot be converted

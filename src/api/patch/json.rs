@@ -151,8 +151,8 @@ impl<'p> Operation<'p> {
 
     fn r#move(&self, document: &mut Value) -> Result<(), String> {
         let from = self.from("move")?;
-        let (container, key) =
-            find(document, from).ok_or_else(|| format!("move operation does not apply: doc is missing from path: {from}: missing value"))?;
+        let (container, key) = find(document, from)
+            .ok_or_else(|| format!("move operation does not apply: doc is missing from path: {from}: missing value"))?;
         let value = remove(container, &key).map_err(|why| format!("error in move for path: '{key}': {why}"))?;
         let path = self.path("move")?;
         let (container, key) = find(document, path)
@@ -174,8 +174,8 @@ impl<'p> Operation<'p> {
 
     fn copy(&self, document: &mut Value, copied: &mut usize) -> Result<(), String> {
         let from = self.from("copy")?;
-        let (container, key) =
-            find(document, from).ok_or_else(|| format!("copy operation does not apply: doc is missing from path: {from}: missing value"))?;
+        let (container, key) = find(document, from)
+            .ok_or_else(|| format!("copy operation does not apply: doc is missing from path: {from}: missing value"))?;
         let value = get(container, &key).map_err(|why| format!("error in copy for from: '{from}': {why}"))?.clone();
         let path = self.path("copy")?;
         let (container, key) = find(document, path)
@@ -393,7 +393,12 @@ mod tests {
     }
 
     fn document() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![Just(json!(null)), any::<bool>().prop_map(Value::from), any::<i8>().prop_map(Value::from), "[a-c~/]{0,3}".prop_map(Value::from)];
+        let leaf = prop_oneof![
+            Just(json!(null)),
+            any::<bool>().prop_map(Value::from),
+            any::<i8>().prop_map(Value::from),
+            "[a-c~/]{0,3}".prop_map(Value::from)
+        ];
         leaf.prop_recursive(4, 24, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),

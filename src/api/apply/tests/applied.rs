@@ -196,7 +196,7 @@ fn conflicts_with_a_subresource_say_so() {
 fn a_custom_resource_without_a_schema_is_merged_by_its_values() {
     let mut server = Server::config_map();
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let schema = crate::schema::custom::compile(&any);
+    let schema = crate::schema::custom::compile(&json!({"schema": {"openAPIV3Schema": any}}));
     server.schema = std::sync::Arc::new(schema);
     server.update("u", json!({"spec": {"a": {"b": 1}, "list": [1, {"x": 1}]}}));
     assert_eq!(server.fields("u", "Update"), json!({"f:spec": {".": {}, "f:a": {".": {}, "f:b": {}}, "f:list": {}}}));

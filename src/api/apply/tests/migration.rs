@@ -28,7 +28,8 @@ fn the_annotation_follows_what_kubectl_applies() {
     let mut server = after_client_side_apply();
     server.apply("kubectl", json!({"data": {"a": "<1>", "b": "1"}}));
     let text = server.live()["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default();
-    let wanted = "{\"apiVersion\":\"v1\",\"data\":{\"a\":\"\\u003c1\\u003e\",\"b\":\"1\"},\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a1\"}}\n";
+    let wanted =
+        "{\"apiVersion\":\"v1\",\"data\":{\"a\":\"\\u003c1\\u003e\",\"b\":\"1\"},\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a1\"}}\n";
     assert_eq!(text, wanted);
 }
 

@@ -179,3 +179,74 @@ fn the_manager_is_what_the_request_says_or_the_first_word_of_its_client() {
     server.update("", json!({"data": {"k": "v"}}));
     assert_eq!(server.managed()[0]["manager"], "unknown");
 }
+
+#[test]
+fn what_a_create_comes_to_own_is_what_a_real_server_says() {
+    for (api_version, kind, object, owned) in [
+        (
+            "authentication.k8s.io/v1",
+            "TokenRequest",
+            json!({"spec": {"audiences": null, "expirationSeconds": 3600, "boundObjectRef": null}, "status": {"token": "", "expirationTimestamp": null}}),
+            json!({"f:spec": {"f:expirationSeconds": {}}}),
+        ),
+        (
+            "authorization.k8s.io/v1",
+            "SelfSubjectAccessReview",
+            json!({"spec": {"resourceAttributes": {"namespace": "default", "verb": "get", "resource": "configmaps", "name": "a1"}}, "status": {"allowed": false}}),
+            json!({"f:spec": {"f:resourceAttributes": {".": {}, "f:name": {}, "f:namespace": {}, "f:resource": {}, "f:verb": {}}}}),
+        ),
+        (
+            "admissionregistration.k8s.io/v1",
+            "MutatingAdmissionPolicy",
+            json!({"spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {}, "objectSelector": {"matchLabels": {"vap": "map1"}}, "matchPolicy": "Equivalent",
+                    "resourceRules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "scope": "*"}]
+                },
+                "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}],
+                "failurePolicy": "Fail", "reinvocationPolicy": "Never"
+            }}),
+            json!({"f:spec": {"f:failurePolicy": {}, "f:matchConstraints": {}, "f:mutations": {}, "f:reinvocationPolicy": {}}}),
+        ),
+        (
+            "flowcontrol.apiserver.k8s.io/v1",
+            "PriorityLevelConfiguration",
+            json!({
+                "metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}},
+                "spec": {"type": "Limited", "limited": {
+                    "nominalConcurrencyShares": 30, "lendablePercent": 33,
+                    "limitResponse": {"type": "Queue", "queuing": {"queues": 64, "handSize": 6, "queueLengthLimit": 50}}
+                }},
+                "status": {}
+            }),
+            json!({
+                "f:metadata": {"f:annotations": {".": {}, "f:apf.kubernetes.io/autoupdate-spec": {}}},
+                "f:spec": {
+                    "f:limited": {
+                        ".": {}, "f:lendablePercent": {}, "f:nominalConcurrencyShares": {},
+                        "f:limitResponse": {
+                            ".": {}, "f:type": {},
+                            "f:queuing": {".": {}, "f:handSize": {}, "f:queueLengthLimit": {}, "f:queues": {}}
+                        }
+                    },
+                    "f:type": {}
+                }
+            }),
+        ),
+    ] {
+        let mut server = Server::of(api_version, kind);
+        server.update("facts", object);
+        assert_eq!(server.fields("facts", "Update"), owned, "{kind}");
+    }
+}
+
+#[test]
+fn a_created_custom_resource_is_owned_with_its_objects() {
+    let mut server = Server::config_map();
+    let spec =
+        json!({"type": "object", "properties": {"color": {"type": "string"}, "fixed": {"type": "string"}, "size": {"type": "integer"}}});
+    let version = json!({"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}});
+    server.schema = std::sync::Arc::new(crate::schema::custom::compile(&version));
+    server.update("facts", json!({"spec": {"color": "red", "fixed": "a", "size": 2}}));
+    assert_eq!(server.fields("facts", "Update"), json!({"f:spec": {".": {}, "f:color": {}, "f:fixed": {}, "f:size": {}}}));
+}

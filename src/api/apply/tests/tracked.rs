@@ -121,7 +121,10 @@ fn what_a_webhook_makes_of_managed_fields_is_checked() {
 #[test]
 fn a_list_that_a_real_server_always_has_is_not_owned_itself() {
     let mut server = Server::of("v1", "Pod");
-    server.update("u", json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {}}], "volumes": [{"name": "v", "emptyDir": {}}]}}));
+    server.update(
+        "u",
+        json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {}}], "volumes": [{"name": "v", "emptyDir": {}}]}}),
+    );
     assert_eq!(
         server.fields("u", "Update"),
         json!({"f:spec": {

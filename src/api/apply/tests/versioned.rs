@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Server;
-use crate::api::apply::{ConversionError, Context, Converted, Versions, apply, track_update};
+use crate::api::apply::{Context, ConversionError, Converted, Versions, apply, track_update};
 use crate::schema::{Schema, custom};
 
 /// `ex.com/v2` calls `size` what `ex.com/v1` calls `replicas`.
@@ -15,7 +15,7 @@ fn schema(field: &str) -> Arc<Schema> {
     let json = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         (field): {"type": "integer"}, "color": {"type": "string"}
     }}}});
-    Arc::new(custom::compile(&json))
+    Arc::new(custom::compile(&json!({"schema": {"openAPIV3Schema": json}})))
 }
 
 impl Versions for Renamed {

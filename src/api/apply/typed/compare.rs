@@ -92,7 +92,8 @@ impl<'v> Walk<'v> {
             Atom::Map => {
                 let (old, new) = (fields_of(before), fields_of(after));
                 if old.is_some() || new.is_some() {
-                    self.fields(old, new, of);
+                    let is_there = |side: Option<&Value>| self.builtin && side.is_some_and(Value::is_object);
+                    self.fields(old, new, (is_there(before), is_there(after)), of);
                     return false;
                 }
             }
@@ -114,7 +115,14 @@ impl<'v> Walk<'v> {
         true
     }
 
-    fn fields(&mut self, before: Option<&'v Map<String, Value>>, after: Option<&'v Map<String, Value>>, of: &Type<'_>) {
+    /// `zeros` says on which side an absent field stands for the zero value that a real server has there.
+    fn fields(
+        &mut self,
+        before: Option<&'v Map<String, Value>>,
+        after: Option<&'v Map<String, Value>>,
+        zeros: (bool, bool),
+        of: &Type<'_>,
+    ) {
         let mut old = before.into_iter().flatten().peekable();
         let mut new = after.into_iter().flatten().peekable();
         loop {
@@ -144,10 +152,11 @@ impl<'v> Walk<'v> {
                 continue;
             }
             let field = of.field(name).map_or(Type::Any, |field| field.of);
-            if self.builtin && (before.is_none() || after.is_none()) {
-                let zero = of.zero(name);
-                before = before.or(zero);
-                after = after.or(zero);
+            if zeros.0 && before.is_none() {
+                before = of.zero(name);
+            }
+            if zeros.1 && after.is_none() {
+                after = of.zero(name);
             }
             self.path.push(Step::Field(name));
             self.compare(before, after, &field);
