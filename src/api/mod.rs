@@ -2,6 +2,8 @@
 //! built-in and every custom kind; what differs is data ([`crate::registry`]) or a small strategy ([`kinds`]).
 
 mod body;
+pub mod apply;
+pub mod patch;
 pub mod convert;
 mod delete;
 mod dispatch;
