@@ -1,7 +1,13 @@
 //! What a request is about, read off its method, path and query: verb, resource, namespace, name, subresource. Everything
 //! behind the door (authorisation, admission, audit, REST) speaks of a request in these terms.
 
+mod context;
+mod trace;
+
 use std::sync::Arc;
+
+pub use context::{Context, SharedContext};
+pub use trace::{Step, Trace};
 
 /// A request in Kubernetes' terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
