@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use http::request::Parts;
 
 use crate::request::User;
@@ -25,7 +26,7 @@ impl Chain {
     }
 
     /// Who asks. The error says what every authenticator had against the credential; the client only hears 401.
-    pub async fn authenticate(&self, request: &Parts) -> Result<Authenticated, Unauthenticated> {
+    pub async fn check(&self, request: &Parts) -> Result<Authenticated, Unauthenticated> {
         if let Some(InProcess(user)) = request.extensions.get::<InProcess>() {
             let known = Authenticated { user: user.clone(), audiences: Vec::new(), by: "in-process" };
             return Ok(with_group(known));
@@ -49,6 +50,17 @@ impl Chain {
 
     fn is_for_us(&self, known: &Authenticated) -> bool {
         self.audiences.is_empty() || known.audiences.is_empty() || known.audiences.iter().any(|a| self.audiences.contains(a))
+    }
+}
+
+impl Authenticator for Chain {
+    fn name(&self) -> &'static str {
+        "chain"
+    }
+
+    /// Never `Ok(None)`: without a credential it is anonymous or refused.
+    fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
+        Box::pin(async move { self.check(request).await.map(Some) })
     }
 }
 
@@ -83,22 +95,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_known_user_gets_the_group_of_the_authenticated_once() {
-        let known = chain(Anonymous::Nowhere).authenticate(&request("/api", &[("authorization", "Bearer good")])).await.unwrap();
+        let known = chain(Anonymous::Nowhere).check(&request("/api", &[("authorization", "Bearer good")])).await.unwrap();
         assert_eq!((&*known.user.name, &*known.user.groups), ("bob", &["system:authenticated".to_owned()][..]));
     }
 
     #[tokio::test]
     async fn a_bad_credential_is_never_taken_for_anonymous() {
         let chain = chain(Anonymous::Everywhere);
-        assert!(chain.authenticate(&request("/api", &[("authorization", "Bearer bad")])).await.is_err());
-        assert_eq!(chain.authenticate(&request("/api", &[])).await.unwrap().user.name, "system:anonymous");
+        assert!(chain.check(&request("/api", &[("authorization", "Bearer bad")])).await.is_err());
+        assert_eq!(chain.check(&request("/api", &[])).await.unwrap().user.name, "system:anonymous");
     }
 
     #[tokio::test]
     async fn a_request_from_inside_the_process_carries_its_identity() {
         let mut parts = request("/api", &[]);
         parts.extensions.insert(InProcess(Arc::new(User::new("system:kube-scheduler", &[]))));
-        let known = chain(Anonymous::Nowhere).authenticate(&parts).await.unwrap();
+        let known = chain(Anonymous::Nowhere).check(&parts).await.unwrap();
         assert_eq!((&*known.user.name, known.by), ("system:kube-scheduler", "in-process"));
         assert!(known.user.in_group("system:authenticated"));
     }

@@ -8,6 +8,8 @@ pub mod chain;
 pub mod forbidden;
 pub mod rbac;
 
+pub use forbidden::forbidden;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -55,33 +57,4 @@ pub trait Authorizer: Send + Sync {
     fn name(&self) -> &'static str;
     /// Decides.
     fn decide<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Decision>;
-}
-
-/// The 403 of a request that nobody allowed, in a real server's words.
-pub fn forbidden(attributes: &Attributes, reason: &str) -> crate::status::Status {
-    use crate::status::{Status, qualified};
-    let (user, info) = (&attributes.user, &attributes.info);
-    let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    if !info.is_resource {
-        let text = format!("forbidden: User {:?} cannot {} path {:?}{because}", user.name, info.verb, info.path);
-        let mut status = Status::new(403, "Forbidden", text);
-        status.details = Some(Box::default());
-        return status;
-    }
-    let resource = match info.subresource.is_empty() {
-        true => info.resource.clone(),
-        false => format!("{}/{}", info.resource, info.subresource),
-    };
-    let mut why = format!("User {:?} cannot {} resource {resource:?} in API group {:?}", user.name, info.verb, info.group);
-    match info.namespace.is_empty() {
-        true => why.push_str(" at the cluster scope"),
-        false => why.push_str(&format!(" in the namespace {:?}", info.namespace)),
-    }
-    why.push_str(&because);
-    let about = qualified(&info.group, &info.resource);
-    let message = match info.name.is_empty() {
-        true => format!("{about} is forbidden: {why}"),
-        false => format!("{about} {:?} is forbidden: {why}", info.name),
-    };
-    Status::new(403, "Forbidden", message).about(&info.group, &info.resource, &info.name)
 }
