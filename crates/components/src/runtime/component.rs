@@ -60,6 +60,22 @@ impl Error {
         }
     }
 
+    /// What went wrong, in the server's words if it said something.
+    pub fn message(&self) -> String {
+        match self {
+            Error::Client(kube::Error::Api(status)) => status.message.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whether an object of that name is there already.
+    pub fn is_already_exists(&self) -> bool {
+        match self {
+            Error::Client(kube::Error::Api(status)) => status.reason == "AlreadyExists",
+            _ => false,
+        }
+    }
+
     /// Whether the server's object was newer than the one the write was based on.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
