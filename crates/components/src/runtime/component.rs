@@ -165,6 +165,11 @@ impl Source {
         Source { subscribe: Box::new(|_| None), synced: Box::pin(async move { sync.synced().await }) }
     }
 
+    /// Anything else that produces keys: it is started with the queue and ends when its subscription is dropped.
+    pub fn custom(subscribe: impl FnOnce(Queue) -> Subscription + Send + 'static) -> Source {
+        Source { subscribe: Box::new(move |queue| Some(subscribe(queue))), synced: Box::pin(std::future::ready(())) }
+    }
+
     /// Adds one key at the start and whenever the work itself asks for it: for periodic work.
     pub fn once(key: Key) -> Source {
         Source {

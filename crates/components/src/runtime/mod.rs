@@ -6,6 +6,7 @@
 
 mod client;
 mod component;
+pub mod discovery;
 mod driver;
 mod informer;
 mod key;
