@@ -20,6 +20,7 @@ pub mod controllers;
 pub mod events;
 mod options;
 pub mod runtime;
+pub mod scheduler;
 
 use std::sync::Arc;
 
@@ -31,7 +32,9 @@ use runtime::{Entry, Unknown};
 
 /// Every component there is, in the order in which they start.
 pub fn entries() -> Vec<Entry> {
-    controllers::entries()
+    let mut entries = controllers::entries();
+    entries.push(scheduler::entry());
+    entries
 }
 
 /// Starts the components that `selection` names. See [`runtime::start`].

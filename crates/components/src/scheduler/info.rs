@@ -39,22 +39,17 @@ impl AffinityTerm {
         for (keys, operator) in [(&term.match_label_keys, "In"), (&term.mismatch_label_keys, "NotIn")] {
             add_label_keys(&mut selector, keys.as_deref().unwrap_or_default(), operator, labels);
         }
-        Self {
-            namespaces,
-            namespace_selector: term.namespace_selector.clone(),
-            selector,
-            topology_key: term.topology_key.clone(),
-            weight,
-        }
+        Self { namespaces, namespace_selector: term.namespace_selector.clone(), selector, topology_key: term.topology_key.clone(), weight }
     }
 
     /// Whether the term is about `pod`.
     #[must_use]
     pub fn matches(&self, pod: &PodInfo, namespaces: &HashMap<String, Labels>) -> bool {
         let here = self.namespaces.contains(&pod.namespace)
-            || self.namespace_selector.as_ref().is_some_and(|selector| {
-                label_selector_matches(selector, namespaces.get(&pod.namespace).unwrap_or(&NO_LABELS))
-            });
+            || self
+                .namespace_selector
+                .as_ref()
+                .is_some_and(|selector| label_selector_matches(selector, namespaces.get(&pod.namespace).unwrap_or(&NO_LABELS)));
         here && self.selector.as_ref().is_some_and(|selector| label_selector_matches(selector, pod.labels()))
     }
 }
@@ -64,11 +59,7 @@ pub fn add_label_keys(selector: &mut Option<LabelSelector>, keys: &[String], ope
     let Some(selector) = selector else { return };
     for key in keys {
         let Some(value) = labels.get(key) else { continue };
-        let requirement = LabelSelectorRequirement {
-            key: key.clone(),
-            operator: operator.to_owned(),
-            values: Some(vec![value.clone()]),
-        };
+        let requirement = LabelSelectorRequirement { key: key.clone(), operator: operator.to_owned(), values: Some(vec![value.clone()]) };
         let expressions = selector.match_expressions.get_or_insert_with(Vec::new);
         // The API server writes these into the selector as well; saying it twice would only cost time.
         if !expressions.contains(&requirement) {
@@ -328,7 +319,9 @@ mod tests {
     fn removing_a_pod_gives_back_what_adding_it_took() {
         let mut info = NodeInfo::new(node(json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}})));
         let before = info.requested.clone();
-        let pod = pod(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "example.com/gpu": "2"}}}]}}));
+        let pod = pod(
+            json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "example.com/gpu": "2"}}}]}}),
+        );
         info.add_pod(pod);
         assert_eq!(info.requested.milli_cpu, 1000);
         assert!(info.remove_pod("u"));

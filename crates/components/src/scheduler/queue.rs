@@ -7,10 +7,11 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::framework::QueueSort;
 use super::info::PodInfo;
+use crate::clock::later as after;
 
 /// The first back-off of a Pod that failed to be placed.
 pub const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
@@ -109,10 +110,6 @@ pub struct SchedulingQueue {
     tickets: u64,
 }
 
-fn after(time: Timestamp, delay: Duration) -> Timestamp {
-    SignedDuration::try_from(delay).ok().and_then(|delay| time.checked_add(delay).ok()).unwrap_or(Timestamp::MAX)
-}
-
 impl SchedulingQueue {
     /// An empty queue.
     #[must_use]
@@ -193,6 +190,14 @@ impl SchedulingQueue {
         if until > now {
             self.put(pod, Place::BackOff, until);
         } else {
+            self.put(pod, Place::Active, now);
+        }
+    }
+
+    /// Puts a parked or backing-off Pod into the active queue at once.
+    pub fn activate(&mut self, uid: &str, now: Timestamp) {
+        if let Some(entry) = self.entries.get(uid).filter(|entry| matches!(entry.place, Place::BackOff | Place::Unschedulable)) {
+            let pod = entry.pod.clone();
             self.put(pod, Place::Active, now);
         }
     }

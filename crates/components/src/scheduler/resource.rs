@@ -184,7 +184,8 @@ mod tests {
 
     #[test]
     fn the_largest_init_container_counts_when_it_exceeds_the_sum() {
-        let spec = spec(serde_json::json!({"initContainers": [asks("i", "3"), asks("j", "2")], "containers": [asks("a", "1"), asks("b", "1")]}));
+        let spec =
+            spec(serde_json::json!({"initContainers": [asks("i", "3"), asks("j", "2")], "containers": [asks("a", "1"), asks("b", "1")]}));
         assert_eq!(pod_requests(&spec).milli_cpu, 3000);
     }
 

@@ -18,6 +18,8 @@ pub enum Outcome {
     Placed {
         /// The node's name.
         node: String,
+        /// What the plugins remember, for Reserve and Permit.
+        state: CycleState,
     },
     /// There is no place for it now.
     Unschedulable {
@@ -81,7 +83,7 @@ impl Scheduling {
             let scores = cluster.profile.run_scores(&mut state, pod, &feasible, cluster.snapshot);
             &feasible[self.best(&scores)]
         };
-        Outcome::Placed { node: node.name.clone() }
+        Outcome::Placed { node: node.name.clone(), state }
     }
 
     fn feasible_nodes(
@@ -100,9 +102,7 @@ impl Scheduling {
                 return Ok(Vec::new());
             }
         };
-        let fits = |node: &NodeInfo| {
-            cluster.profile.run_filters_with_nominated(state, pod, node, cluster.nominated, cluster.snapshot)
-        };
+        let fits = |node: &NodeInfo| cluster.profile.run_filters_with_nominated(state, pod, node, cluster.nominated, cluster.snapshot);
         // A node that a preemption has cleared for this Pod is tried before all others.
         if let Some(node) = pod.nominated_node_name().and_then(|name| cluster.snapshot.node(name))
             && only.as_ref().is_none_or(|only| only.contains(&node.name))
@@ -199,7 +199,7 @@ mod tests {
         for index in 0..1000 {
             let pod = pod_on(&format!("p{index}"), "", json!({}));
             let cluster = Cluster { profile: &profile, snapshot: cache.snapshot(), nominated: &nominated, budgets: &[] };
-            let Outcome::Placed { node } = scheduling.schedule(&pod, &cluster) else { panic!("not placed") };
+            let Outcome::Placed { node, .. } = scheduling.schedule(&pod, &cluster) else { panic!("not placed") };
             cache.assume(pod, &node);
         }
         let took = started.elapsed();
@@ -224,7 +224,10 @@ mod tests {
             "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. \
              preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
         );
-        assert_eq!(diagnosis.unschedulable_plugins.iter().copied().collect::<Vec<_>>(), ["NodeResourcesFit", "NodeUnschedulable", "TaintToleration"]);
+        assert_eq!(
+            diagnosis.unschedulable_plugins.iter().copied().collect::<Vec<_>>(),
+            ["NodeResourcesFit", "NodeUnschedulable", "TaintToleration"]
+        );
     }
 
     #[test]

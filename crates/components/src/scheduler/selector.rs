@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// Labels as objects carry them.
@@ -121,9 +121,21 @@ mod tests {
     fn a_node_selector_term_reads_numbers_and_the_node_name() {
         let have = labels(&[("cores", "8")]);
         let term = |json| serde_json::from_value::<NodeSelectorTerm>(json).unwrap();
-        assert!(node_selector_term_matches(&term(json!({"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]})), "n", &have));
-        assert!(!node_selector_term_matches(&term(json!({"matchExpressions": [{"key": "cores", "operator": "Lt", "values": ["4"]}]})), "n", &have));
-        assert!(node_selector_term_matches(&term(json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]})), "n", &have));
+        assert!(node_selector_term_matches(
+            &term(json!({"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]})),
+            "n",
+            &have
+        ));
+        assert!(!node_selector_term_matches(
+            &term(json!({"matchExpressions": [{"key": "cores", "operator": "Lt", "values": ["4"]}]})),
+            "n",
+            &have
+        ));
+        assert!(node_selector_term_matches(
+            &term(json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]})),
+            "n",
+            &have
+        ));
         assert!(!node_selector_term_matches(&term(json!({})), "n", &have));
     }
 

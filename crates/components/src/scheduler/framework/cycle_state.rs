@@ -1,6 +1,7 @@
 //! What plugins remember between the points of one scheduling cycle.
 
 use std::any::Any;
+use std::fmt;
 
 trait Data: Any + Send + Sync {
     fn boxed_clone(&self) -> Box<dyn Data>;
@@ -37,6 +38,12 @@ impl Clone for CycleState {
             skip_filter: self.skip_filter.clone(),
             skip_score: self.skip_score.clone(),
         }
+    }
+}
+
+impl fmt::Debug for CycleState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CycleState").field("entries", &self.data.len()).finish_non_exhaustive()
     }
 }
 

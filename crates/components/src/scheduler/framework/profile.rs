@@ -7,8 +7,8 @@ use super::super::cache::Snapshot;
 use super::super::event::{ClusterEvent, QueueingHint};
 use super::super::info::{NodeInfo, PodInfo};
 use super::{
-    Bind, Code, CycleState, Diagnosis, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter,
-    PreFilterOutcome, PreScore, QueueSort, Rejection, Reserve, Score,
+    Bind, Code, CycleState, Diagnosis, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreFilterOutcome,
+    PreScore, QueueSort, Rejection, Reserve, Score,
 };
 
 /// The plugins of one scheduler name, one list per extension point.
@@ -168,7 +168,12 @@ impl Profile {
 
     /// Whether any of the plugins that turned the Pod away hopes for something from this event.
     #[must_use]
-    pub fn is_worth_requeuing<'a>(&self, pod: &PodInfo, rejected_by: impl IntoIterator<Item = &'a &'static str>, event: &ClusterEvent) -> bool {
+    pub fn is_worth_requeuing<'a>(
+        &self,
+        pod: &PodInfo,
+        rejected_by: impl IntoIterator<Item = &'a &'static str>,
+        event: &ClusterEvent,
+    ) -> bool {
         let mut nobody = true;
         for name in rejected_by {
             nobody = false;

@@ -52,7 +52,11 @@ fn by_budget(pods: Vec<Arc<PodInfo>>, budgets: &[Arc<PodDisruptionBudget>]) -> (
         for (budget, allowed) in budgets.iter().zip(&mut allowed) {
             let selects = budget.metadata.namespace.as_deref() == Some(pod.namespace.as_str())
                 && !pod.labels().is_empty()
-                && budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()).is_some_and(|selector| label_selector_matches(selector, pod.labels()));
+                && budget
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.selector.as_ref())
+                    .is_some_and(|selector| label_selector_matches(selector, pod.labels()));
             // A Pod that is already being disrupted has been counted against the budget.
             let counted = budget.status.as_ref().and_then(|s| s.disrupted_pods.as_ref()).is_some_and(|pods| pods.contains_key(pod.name()));
             if selects && !counted {

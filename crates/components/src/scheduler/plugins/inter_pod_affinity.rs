@@ -72,9 +72,7 @@ impl Plugin for InterPodAffinity {
 
     fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> QueueingHint {
         // Namespace labels are not at hand here; a selector over namespaces counts as a possible match.
-        let may_match = |term: &AffinityTerm, other: &PodInfo| {
-            term.namespace_selector.is_some() || term.matches(other, &HashMap::new())
-        };
+        let may_match = |term: &AffinityTerm, other: &PodInfo| term.namespace_selector.is_some() || term.matches(other, &HashMap::new());
         match event {
             ClusterEvent::AssignedPodAdded(other) => pod.required_affinity.iter().any(|term| may_match(term, other)).into(),
             ClusterEvent::AssignedPodDeleted(other) => {
@@ -257,8 +255,13 @@ mod tests {
     #[test]
     fn preferences_rank_nodes() {
         let snapshot = snapshot([node_named("a", json!({})), node_named("b", json!({}))], [pod("db", "b", "db", json!({}))]);
-        let web = pod("web", "", "web", json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-            {"weight": 10, "podAffinityTerm": term("db")}]}}));
+        let web = pod(
+            "web",
+            "",
+            "web",
+            json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 10, "podAffinityTerm": term("db")}]}}),
+        );
         let mut state = CycleState::default();
         assert!(InterPodAffinity.pre_score(&mut state, &web, snapshot.nodes(), &snapshot));
         let mut scores: Vec<i64> = snapshot.nodes().iter().map(|node| InterPodAffinity.score(&state, &web, node, &snapshot)).collect();

@@ -120,8 +120,10 @@ mod tests {
     fn the_node_selector_and_required_affinity_must_both_hold() {
         let state = CycleState::default();
         let fits = |spec: serde_json::Value| NodeAffinity.filter(&state, &pod_on("p", "", json!({"spec": spec})), &ssd()).is_ok();
-        let required = |value: &str| json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchExpressions": [{"key": "disk", "operator": "In", "values": [value]}]}]}}});
+        let required = |value: &str| {
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "disk", "operator": "In", "values": [value]}]}]}}})
+        };
         assert!(fits(json!({"nodeSelector": {"disk": "ssd"}})));
         assert!(!fits(json!({"nodeSelector": {"disk": "hdd"}})));
         assert!(fits(json!({"affinity": required("ssd")})));
@@ -130,17 +132,25 @@ mod tests {
 
     #[test]
     fn a_pod_that_names_its_nodes_is_tried_only_there() {
-        let pod = pod_on("p", "", json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}}}}));
+        let pod = pod_on(
+            "p",
+            "",
+            json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}}}}),
+        );
         let outcome = NodeAffinity.pre_filter(&mut CycleState::default(), &pod, &Snapshot::default()).unwrap();
         assert_eq!(outcome, PreFilterOutcome::Only(HashSet::from(["a".to_owned()])));
     }
 
     #[test]
     fn preferred_terms_add_their_weights() {
-        let pod = pod_on("p", "", json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        let pod = pod_on(
+            "p",
+            "",
+            json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
             {"weight": 30, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}},
-            {"weight": 9, "preference": {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}}]}}}}));
+            {"weight": 9, "preference": {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}}]}}}}),
+        );
         assert_eq!(NodeAffinity.score(&CycleState::default(), &pod, &ssd(), &Snapshot::default()), 30);
     }
 }

@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn a_taken_host_port_rules_the_node_out() {
-        let wants = |name, on| pod_on(name, on, json!({"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}}));
+        let wants =
+            |name, on| pod_on(name, on, json!({"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}}));
         let mut node = NodeInfo::new(node_named("n", json!({})));
         assert!(NodePorts.filter(&CycleState::default(), &wants("b", ""), &node).is_ok());
         node.add_pod(wants("a", "n"));

@@ -42,7 +42,11 @@ mod tests {
     fn even_use_of_cpu_and_memory_scores_best() {
         let node = NodeInfo::new(node_named("n", json!({})));
         let score = |cpu: &str, memory: &str| {
-            let pod = pod_on("p", "", json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}}));
+            let pod = pod_on(
+                "p",
+                "",
+                json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}}),
+            );
             NodeResourcesBalancedAllocation.score(&CycleState::default(), &pod, &node, &Snapshot::default())
         };
         assert_eq!(score("2", "4Gi"), 100);

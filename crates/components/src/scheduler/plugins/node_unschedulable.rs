@@ -47,7 +47,8 @@ mod tests {
         let state = CycleState::default();
         let rejection = NodeUnschedulable.filter(&state, &pod_on("p", "", json!({})), &node).unwrap_err();
         assert_eq!(rejection.message(), "node(s) were unschedulable");
-        let tolerant = pod_on("p", "", json!({"spec": {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}}));
+        let tolerant =
+            pod_on("p", "", json!({"spec": {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}}));
         assert!(NodeUnschedulable.filter(&state, &tolerant, &node).is_ok());
     }
 }

@@ -266,8 +266,12 @@ mod tests {
     }
 
     fn web(name: &str, on: &str, when: &str) -> Arc<PodInfo> {
-        pod_on(name, on, json!({"metadata": {"labels": {"app": "web"}}, "spec": {"topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when, "labelSelector": {"matchLabels": {"app": "web"}}}]}}))
+        pod_on(
+            name,
+            on,
+            json!({"metadata": {"labels": {"app": "web"}}, "spec": {"topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when, "labelSelector": {"matchLabels": {"app": "web"}}}]}}),
+        )
     }
 
     #[test]

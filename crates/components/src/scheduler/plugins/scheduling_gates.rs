@@ -20,12 +20,9 @@ impl Plugin for SchedulingGates {
 
 impl PreEnqueue for SchedulingGates {
     fn pre_enqueue(&self, pod: &PodInfo) -> Result<(), Rejection> {
-        let gates: Vec<&str> = pod.spec().and_then(|spec| spec.scheduling_gates.as_ref()).into_iter().flatten().map(|gate| gate.name.as_str()).collect();
-        if gates.is_empty() {
-            Ok(())
-        } else {
-            Err(Rejection::unresolvable(format!("waiting for scheduling gates: [{}]", gates.join(" "))))
-        }
+        let gates: Vec<&str> =
+            pod.spec().and_then(|spec| spec.scheduling_gates.as_ref()).into_iter().flatten().map(|gate| gate.name.as_str()).collect();
+        if gates.is_empty() { Ok(()) } else { Err(Rejection::unresolvable(format!("waiting for scheduling gates: [{}]", gates.join(" ")))) }
     }
 }
 
