@@ -17,6 +17,7 @@
 
 pub mod clock;
 pub mod controllers;
+pub mod cri;
 pub mod events;
 mod options;
 pub mod runtime;

@@ -12,13 +12,16 @@ use super::info::PodInfo;
 use super::status::Reporter;
 use crate::clock::Clock;
 
+/// A Permit plugin that has not made up its mind: its name, how long it may take, and where its answer comes from.
+pub(super) type Hold = (&'static str, Duration, oneshot::Receiver<Result<(), Rejection>>);
+
 /// A Pod that has been given a node.
 pub(super) struct Binding {
     pub pod: Arc<PodInfo>,
     pub node: String,
     pub profile: Arc<Profile>,
     /// Permit plugins that have not made up their minds.
-    pub holds: Vec<(&'static str, Duration, oneshot::Receiver<Result<(), Rejection>>)>,
+    pub holds: Vec<Hold>,
 }
 
 pub(super) async fn bind(binding: Binding, reporter: &Reporter, clock: &Clock) -> Result<(), Rejection> {

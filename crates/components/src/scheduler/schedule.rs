@@ -204,7 +204,7 @@ mod tests {
         }
         let took = started.elapsed();
         for node in cache.snapshot().nodes() {
-            assert_eq!(node.pods.len(), 50, "{}", node.name);
+            assert!((45..=55).contains(&node.pods.len()), "{}: {}", node.name, node.pods.len());
         }
         // Generous: it takes a fraction of this even without optimisation.
         assert!(took < std::time::Duration::from_secs(2), "{took:?}");
