@@ -1,9 +1,8 @@
 //! The REST interface: verbs on resources, discovery, and the forms of bodies. One generic implementation serves every
 //! built-in and every custom kind; what differs is data ([`crate::registry`]) or a small strategy ([`kinds`]).
 
-mod body;
 pub mod apply;
-pub mod patch;
+mod body;
 pub mod convert;
 mod delete;
 mod dispatch;
@@ -11,6 +10,7 @@ mod fields;
 pub mod kinds;
 pub mod negotiate;
 pub mod options;
+pub mod patch;
 mod patch_verb;
 pub mod protobuf;
 pub mod read;
