@@ -3,6 +3,7 @@
 
 pub mod apply;
 mod body;
+pub mod compress;
 pub mod convert;
 mod delete;
 mod dispatch;
@@ -20,6 +21,7 @@ mod subresource;
 pub mod table;
 mod watch;
 pub mod write;
+mod yaml;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -202,6 +202,3 @@ pub(crate) fn is_zero(value: &Value) -> bool {
         Value::Object(fields) => fields.is_empty(),
     }
 }
-
-/// Defaults (placeholder until the room is furnished).
-pub fn apply_defaults(_object: &mut Value, _resource: &crate::registry::Resource) {}
