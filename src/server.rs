@@ -18,8 +18,8 @@ use crate::gateway::pki::Pki;
 use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
 use crate::registry::Registry;
 use crate::request::User;
-use crate::store::redb::{Durability, Options as RedbOptions, RedbStore};
 use crate::store::Store;
+use crate::store::redb::{Durability, Options as RedbOptions, RedbStore};
 use crate::watch::{Settings, State};
 
 /// Where objects are kept.
