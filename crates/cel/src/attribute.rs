@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::ast::ExprId;
 use crate::cost::SELECT_AND_IDENT;
 use crate::error::{EvalError, failed};
 use crate::eval::Evaluator;
@@ -13,7 +12,7 @@ use crate::plan::{Attribute, Key, Qualifier, Root};
 use crate::value::{List, Value};
 
 impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
-    pub fn attribute(&mut self, attribute: &'a Attribute, id: ExprId) -> Answer<'a> {
+    pub fn attribute(&mut self, attribute: &'a Attribute) -> Answer<'a> {
         let answer = self.resolve(attribute);
         if let Err(e) = &answer
             && e.is_cancelled()
@@ -24,7 +23,6 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
         if attribute.charged && !attribute.test && !conditional {
             self.meter.charge(SELECT_AND_IDENT)?;
         }
-        let _ = id;
         answer
     }
 
@@ -94,6 +92,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
             match found? {
                 _ if test => return Ok(Value::Bool(present)),
                 Some(found) => value = found,
+                None if optional && attribute.test => return Ok(Value::Bool(false)),
                 None if optional => return Ok(Value::Optional(None)),
                 None => return Err(self.missing(&value, qualifier)),
             }

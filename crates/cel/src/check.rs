@@ -1,6 +1,6 @@
 //! The type checker: gives every node a type, finds the overloads that each call can mean, and reports what does
-//! not fit in Kubernetes' words. Literals must be homogeneous. What can only be seen in the values of literals is
-//! checked in [`crate::validate`].
+//! not fit in Kubernetes' words. What can only be seen in literals is checked in
+//! [`crate::validate`].
 
 use std::sync::Arc;
 
@@ -343,16 +343,15 @@ impl Checker<'_> {
         result.map(|t| (t, found))
     }
 
-    /// The type that covers both, or an issue.
-    fn join(&mut self, id: ExprId, previous: Option<Type>, current: Type) -> Type {
+    /// The type that covers both. Literals that mix types are found later, because `format` may have them.
+    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         let Some(previous) = previous else {
             return current;
         };
         if self.substitution.assignable(&previous, &current) {
             return most_general(&previous, &current).clone();
         }
-        self.mismatch(id, &previous, &current);
-        Type::Error
+        Type::Dyn
     }
 
     /// The type inside `?value`, which has to be optional.
@@ -376,7 +375,7 @@ impl Checker<'_> {
             if optional.contains(&i) {
                 t = self.unwrap(*item, t);
             }
-            element = Some(self.join(*item, element, t));
+            element = Some(self.join(element, t));
         }
         Type::list(element.unwrap_or_else(|| self.substitution.fresh()))
     }
@@ -385,12 +384,12 @@ impl Checker<'_> {
         let (mut key, mut value) = (None, None);
         for entry in entries {
             let t = self.check(entry.key);
-            key = Some(self.join(entry.key, key, t));
+            key = Some(self.join(key, t));
             let mut t = self.check(entry.value);
             if entry.optional {
                 t = self.unwrap(entry.value, t);
             }
-            value = Some(self.join(entry.value, value, t));
+            value = Some(self.join(value, t));
         }
         let key = key.unwrap_or_else(|| self.substitution.fresh());
         let value = value.unwrap_or_else(|| self.substitution.fresh());

@@ -70,7 +70,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
     fn step(&mut self, node: &'a Node) -> Answer<'a> {
         match &node.kind {
             Kind::Const(value) => Ok(borrow(value)),
-            Kind::Attribute(attribute) => self.attribute(attribute, node.id),
+            Kind::Attribute(attribute) => self.attribute(attribute),
             Kind::And(terms) => self.logical(terms, false),
             Kind::Or(terms) => self.logical(terms, true),
             Kind::Equal { operands, equals } => self.equality(operands, *equals),

@@ -165,16 +165,9 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-/// Compares as numbers, not after rounding the integer.
+/// Compares as doubles, as Kubernetes does: large integers are rounded first.
 fn compare_double(double: f64, integer: i128) -> Option<Ordering> {
-    if double.is_nan() {
-        return None;
-    }
-    if double.abs() >= 1e30 {
-        return double.partial_cmp(&0.0);
-    }
-    let whole = double.trunc() as i128;
-    Some(whole.cmp(&integer).then_with(|| double.fract().partial_cmp(&0.0).unwrap_or(Ordering::Equal)))
+    double.partial_cmp(&(integer as f64))
 }
 
 /// Compares for `<`, `min` and the like.
@@ -388,10 +381,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_compare_across_types_without_rounding() {
-        let big = Value::Int(9_007_199_254_740_993);
-        assert!(!same(&big, &Value::Double(9_007_199_254_740_992.0)));
-        assert_eq!(compare(&big, &Value::Double(9_007_199_254_740_992.0)), Ok(Ordering::Greater));
+    fn numbers_compare_across_types() {
+        assert!(same(&Value::Int(i64::MAX), &Value::Double(9_223_372_036_854_775_808.0)));
         assert_eq!(compare(&Value::Uint(u64::MAX), &Value::Int(-1)), Ok(Ordering::Greater));
         assert_eq!(compare(&Value::Int(1), &Value::Double(1.5)), Ok(Ordering::Less));
         assert_eq!(compare(&Value::Int(-1), &Value::Double(-1.5)), Ok(Ordering::Greater));

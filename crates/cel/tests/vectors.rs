@@ -39,6 +39,15 @@ fn same(expected: &Json, found: &Json) -> bool {
     }
 }
 
+/// Kubernetes walks through maps in a random order, so what a loop that ends early costs depends on the run. The
+/// file has one of the right answers; these are all of them.
+fn costs_in_any_order(expr: &str) -> Option<&'static [u64]> {
+    Some(match expr {
+        "{'key1':1, 'key2':2}.exists(k, k == 'key2')" => &[10, 13],
+        _ => return None,
+    })
+}
+
 #[test]
 fn kubernetes_gives_the_same_answers() {
     let Some(folder) = vectors() else {
@@ -51,7 +60,9 @@ fn kubernetes_gives_the_same_answers() {
         let found = evaluate_line(&json!({"expr": expr}));
         let mut wrong = Vec::new();
         for key in ["type", "cost", "estMin", "estMax"] {
-            if case.get(key) != found.get(key) {
+            let any_order = key == "cost"
+                && costs_in_any_order(expr).is_some_and(|costs| found["cost"].as_u64().is_some_and(|c| costs.contains(&c)));
+            if case.get(key) != found.get(key) && !any_order {
                 wrong.push(key);
             }
         }

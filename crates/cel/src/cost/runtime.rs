@@ -14,6 +14,8 @@ pub(crate) enum Charge {
     Fixed(u64),
     /// A tenth of the size of the first argument, times a factor.
     Traverse(f64),
+    /// A tenth of the size of the second argument.
+    TraverseSecond,
     /// A tenth of the size of the result, times two.
     Join,
     /// Every element of the first argument, and of what is inside it.
@@ -73,10 +75,8 @@ impl Charge {
             _ => {}
         }
         match overload {
-            Some(
-                "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
-                | "string_format",
-            ) => Charge::Traverse(1.0),
+            Some("starts_with_string" | "ends_with_string") => Charge::TraverseSecond,
+            Some("string_to_bytes" | "bytes_to_string" | "strings_quote" | "string_format") => Charge::Traverse(1.0),
             Some("in_list") => Charge::InList,
             Some(
                 "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
@@ -100,6 +100,7 @@ impl Charge {
         Ok(match self {
             Charge::Fixed(cost) => cost,
             Charge::Traverse(factor) => by_factor(size(0), factor * STRING_TRAVERSAL),
+            Charge::TraverseSecond => by_factor(size(1), STRING_TRAVERSAL),
             Charge::Join => by_factor(result.map_or(1, self::size), 2.0 * STRING_TRAVERSAL),
             Charge::TraverseDeeply => args.first().map_or(Ok(0), |v| traversal(meter, v))?,
             Charge::Regex => {

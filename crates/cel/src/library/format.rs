@@ -43,7 +43,7 @@ formats! {
     dns1035_label_prefix = "dns1035LabelPrefix": "DNS1035LabelPrefix", 30, |s| dns1035_label_errors(&mask_trailing_dash(s));
     label_value = "labelValue": "LabelValue", 40, |s| label_value_errors(s);
     uri = "uri": "URI", 1103, |s| Url::parse(s).err().into_iter().collect();
-    uuid = "uuid": "uuid", 74, |s| unless(is_uuid(s), "does not match the UUID format");
+    uuid = "uuid": "uuid", 72, |s| unless(is_uuid(s), "does not match the UUID format");
     byte = "byte": "byte", 84, |s| unless(is_base64(s), "invalid base64");
     date = "date": "date", 72, |s| unless(is_date(s), "invalid date");
     datetime = "datetime": "datetime", 72, |s| unless(is_datetime(s), "invalid datetime");
