@@ -21,7 +21,7 @@ mod subresource;
 pub mod table;
 mod watch;
 pub mod write;
-mod yaml;
+pub mod yaml;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

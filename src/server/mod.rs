@@ -45,6 +45,12 @@ pub struct Builder {
     pub durability: Durability,
     /// Where to listen; nowhere if absent.
     pub listen: Option<SocketAddr>,
+    /// The serving certificate and key, instead of ones made here.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Which components run in this process.
+    pub components: String,
+    /// How many nodes on the mock runtime.
+    pub nodes: usize,
     /// Where credentials come from.
     pub identity: identity::Settings,
     /// What time it is.
@@ -58,6 +64,9 @@ impl Default for Builder {
             store: StoreChoice::Memory,
             durability: Durability::Immediate,
             listen: None,
+            tls: None,
+            components: "none".into(),
+            nodes: 0,
             identity: identity::Settings::default(),
             clock: Clock::system(),
         }
@@ -134,7 +143,14 @@ impl Builder {
         if let Some(wanted) = self.listen {
             let listener = tokio::net::TcpListener::bind(wanted).await.map_err(|e| fail(format!("cannot listen on {wanted}: {e}")))?;
             address = listener.local_addr().ok();
-            let config = tls::server_config(pki.serving.as_bytes(), pki.serving_key.as_bytes()).map_err(fail)?;
+            let (certificate, key) = match &self.tls {
+                None => (pki.serving.clone().into_bytes(), pki.serving_key.clone().into_bytes()),
+                Some((certificate, key)) => {
+                    let read = |path: &PathBuf| std::fs::read(path).map_err(|e| fail(format!("cannot read {}: {e}", path.display())));
+                    (read(certificate)?, read(key)?)
+                }
+            };
+            let config = tls::server_config(&certificate, &key).map_err(fail)?;
             serving = Some(tokio::spawn(listener::serve(listener, config, router.clone(), stop.clone())));
         }
         gateway.health.ready();
