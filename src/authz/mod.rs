@@ -1,4 +1,14 @@
 //! May they. Authorisers stand in a chain; each says Allow, Deny or has no opinion, and the first that has one decides.
+//!
+//! One file per way of deciding. The room is told of changed objects and never reads the store; it decides about
+//! requests, not about the content of objects.
+
+pub mod always;
+pub mod chain;
+pub mod forbidden;
+pub mod rbac;
+
+pub use forbidden::forbidden;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,6 +35,20 @@ pub enum Decision {
     Deny(Cow<'static, str>),
     /// Nothing to say; the reason goes to the trace.
     NoOpinion(Cow<'static, str>),
+}
+
+impl Decision {
+    /// Whether it is a yes.
+    pub fn is_allow(&self) -> bool {
+        matches!(self, Decision::Allow(_))
+    }
+
+    /// Why; may be empty.
+    pub fn reason(&self) -> &str {
+        match self {
+            Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
+        }
+    }
 }
 
 /// One way to decide.

@@ -133,6 +133,15 @@ impl Resource {
         api_version(&self.group, &self.version)
     }
 
+    /// What its objects look like; compiled on first use.
+    pub fn schema(&self) -> Arc<Schema> {
+        let compile = || match &self.custom {
+            Some(custom) => Arc::new(crate::schema::custom::compile(&custom.version)),
+            None => crate::schema::builtin::of_kind(&self.group, &self.version, &self.kind).unwrap_or_default(),
+        };
+        self.schema.get_or_init(compile).clone()
+    }
+
     /// `deployments.apps`, or `pods`: how messages name a resource.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_string() } else { format!("{}.{}", self.plural, self.group) }

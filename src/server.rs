@@ -1,0 +1,212 @@
+//! The embeddable server: puts the rooms together and starts them. `usher up` is this with flags.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio_util::sync::CancellationToken;
+use usher_components::clock::Clock;
+
+use crate::admission::Stack;
+use crate::api::{Api, kinds};
+use crate::authn::{self, Authenticator};
+use crate::authz::{self, Authorizer, Decision};
+use crate::gateway::layers::limits::Limits;
+use crate::gateway::pki::Pki;
+use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
+use crate::registry::Registry;
+use crate::request::User;
+use crate::store::Store;
+use crate::store::redb::{Durability, Options as RedbOptions, RedbStore};
+use crate::watch::{Settings, State};
+
+/// Where objects are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreChoice {
+    /// In a file under the data directory.
+    Redb,
+    /// Nowhere: gone when the server stops.
+    Memory,
+    /// In an etcd cluster: its endpoints, as `host:port`.
+    Etcd(Vec<String>),
+}
+
+/// What a server is made of.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    /// Where everything that lasts is kept.
+    pub data_dir: Option<PathBuf>,
+    /// Where objects are kept.
+    pub store: StoreChoice,
+    /// Whether a write is durable before it is acknowledged.
+    pub durability: Durability,
+    /// Where to listen; nowhere if absent.
+    pub listen: Option<SocketAddr>,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder { data_dir: None, store: StoreChoice::Memory, durability: Durability::Immediate, listen: None, clock: Clock::system() }
+    }
+}
+
+/// Why a server did not start: one clear sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub String);
+
+impl Builder {
+    /// Keeps nothing: for tests and throw-away runs.
+    pub fn in_memory(mut self) -> Self {
+        self.store = StoreChoice::Memory;
+        self.data_dir = None;
+        self
+    }
+
+    /// Keeps everything under a directory.
+    pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(directory.into());
+        self.store = StoreChoice::Redb;
+        self
+    }
+
+    /// Listens on an address; port 0 takes any free one.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = Some(address);
+        self
+    }
+
+    /// Starts the server.
+    pub async fn start(self) -> Result<Server, StartError> {
+        let fail = |text: String| StartError(text);
+        let store: Arc<dyn Store> = match (&self.store, &self.data_dir) {
+            (StoreChoice::Redb, Some(directory)) => {
+                std::fs::create_dir_all(directory)
+                    .map_err(|e| fail(format!("cannot use the data directory {}: {e}", directory.display())))?;
+                let options = RedbOptions { durability: self.durability, ..RedbOptions::default() };
+                RedbStore::open(directory.join("store.redb"), options).map_err(|e| fail(e.to_string()))?
+            }
+            (StoreChoice::Redb, None) => return Err(fail("a store on disk needs a data directory".into())),
+            (StoreChoice::Memory, _) => RedbStore::in_memory().map_err(|e| fail(e.to_string()))?,
+            (StoreChoice::Etcd(_), _) => return Err(fail("etcd is not wired yet".into())),
+        };
+        let state = State::over(store, Settings::default()).await.map_err(|e| fail(e.to_string()))?;
+        let stop = CancellationToken::new();
+        let api = Arc::new(Api {
+            registry: Arc::new(Registry::new()),
+            state,
+            admission: Stack::default(),
+            clock: self.clock.clone(),
+            services: kinds::services::Allocator::default(),
+            metrics: crate::api::Metrics::default(),
+            shutdown: stop.clone(),
+        });
+        let pki_directory = self.data_dir.as_ref().map(|d| d.join("pki"));
+        let hosts: Vec<String> = self.listen.iter().filter(|a| !a.ip().is_unspecified()).map(|a| a.ip().to_string()).collect();
+        let pki = Pki::open(pki_directory.as_deref(), &hosts).map_err(fail)?;
+        let gateway = Arc::new(Gateway {
+            api: api.clone(),
+            authenticator: Arc::new(NobodyElse),
+            authorizer: Arc::new(Everything),
+            limits: Limits::new(600, 5000),
+            metrics: metrics::Metrics::default(),
+            health: health::Health::default(),
+            deadline: Duration::from_secs(60),
+        });
+        let router = stack::stack(gateway.clone());
+        let mut address = None;
+        let mut serving = None;
+        if let Some(wanted) = self.listen {
+            let listener = tokio::net::TcpListener::bind(wanted).await.map_err(|e| fail(format!("cannot listen on {wanted}: {e}")))?;
+            address = listener.local_addr().ok();
+            let config = tls::server_config(pki.serving.as_bytes(), pki.serving_key.as_bytes()).map_err(fail)?;
+            serving = Some(tokio::spawn(listener::serve(listener, config, router.clone(), stop.clone())));
+        }
+        gateway.health.ready();
+        Ok(Server { gateway, router, pki, address, stop, serving })
+    }
+}
+
+/// A running server.
+pub struct Server {
+    gateway: Arc<Gateway>,
+    router: Router,
+    pki: Pki,
+    address: Option<SocketAddr>,
+    stop: CancellationToken,
+    serving: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Server {
+    /// A server to be.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A client of the administrator that goes through the whole stack but no socket.
+    pub fn client(&self) -> kube::Client {
+        self.client_as(User::new("kubernetes-admin", &["system:masters", "system:authenticated"]))
+    }
+
+    /// The same for any identity.
+    pub fn client_as(&self, user: User) -> kube::Client {
+        crate::client::client(&self.router, user)
+    }
+
+    /// Where it listens, if it does.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Its certificates and keys.
+    pub fn pki(&self) -> &Pki {
+        &self.pki
+    }
+
+    /// The whole stack as a tower service.
+    pub fn router(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// Stops: no new connections, watches end, requests are drained, the store is closed.
+    pub async fn stop(mut self) {
+        self.gateway.health.stopping();
+        self.stop.cancel();
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.await;
+        }
+        if let Err(error) = self.gateway.api.state.store().close().await {
+            tracing::warn!(%error, "closing the store");
+        }
+    }
+}
+
+struct NobodyElse;
+
+impl Authenticator for NobodyElse {
+    fn name(&self) -> &'static str {
+        "nobody"
+    }
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a http::request::Parts,
+    ) -> futures::future::BoxFuture<'a, Result<Option<authn::Authenticated>, authn::Unauthenticated>> {
+        let user = Arc::new(User::new("kubernetes-admin", &["system:masters", "system:authenticated"]));
+        Box::pin(async move { Ok(Some(authn::Authenticated { user, audiences: Vec::new(), by: "nobody" })) })
+    }
+}
+
+struct Everything;
+
+impl Authorizer for Everything {
+    fn name(&self) -> &'static str {
+        "AlwaysAllow"
+    }
+    fn decide<'a>(&'a self, _: &'a authz::Attributes) -> futures::future::BoxFuture<'a, Decision> {
+        Box::pin(async { Decision::Allow("".into()) })
+    }
+}
