@@ -1,10 +1,12 @@
 //! The controllers of a kube-controller-manager, one per file, under the names it gives them.
 
 pub mod cluster_role_aggregation;
+pub mod cronjob;
 pub mod deployment;
 pub mod endpoints;
 pub mod garbage_collector;
 pub mod hash;
+pub mod job;
 pub mod namespace;
 pub mod owner;
 pub mod percent;
@@ -13,6 +15,7 @@ pub mod pods;
 pub mod replicaset;
 pub mod root_ca;
 pub mod service_account;
+pub mod ttl_after_finished;
 
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::ReplicationController};
 
@@ -25,6 +28,9 @@ pub fn entries() -> Vec<Entry> {
         entry("deployment-controller", &["deployment"], deployment::run),
         entry("replicaset-controller", &["replicaset"], replicaset::run::<ReplicaSet>),
         entry("replicationcontroller-controller", &["replicationcontroller"], replicaset::run::<ReplicationController>),
+        entry("job-controller", &["job"], job::run),
+        entry("cronjob-controller", &["cronjob"], cronjob::run),
+        entry("ttl-after-finished-controller", &["ttl-after-finished"], ttl_after_finished::run),
         entry("endpointslice-controller", &["endpointslice"], endpoints::slice::run),
         entry("endpoints-controller", &["endpoint"], endpoints::legacy::run),
         entry("namespace-controller", &["namespace"], namespace::run),
