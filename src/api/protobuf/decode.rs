@@ -33,7 +33,7 @@ impl Decoder {
     /// The object that a message stands for.
     pub(super) fn object(&mut self, id: MessageId, bytes: &[u8], depth: u8) -> Result<Map<String, Value>, Error> {
         let mut object = self.new_object()?;
-        self.message(self.table.message(id), bytes, &mut object, depth)?;
+        self.message(self.table.message(id), bytes, &mut object, 0, depth)?;
         Ok(object)
     }
 
@@ -42,17 +42,27 @@ impl Decoder {
         Ok(Map::new())
     }
 
-    /// Reads a message into an object; fields that are there already are overwritten, lists grow.
-    fn message(&mut self, message: &'static Message, bytes: &[u8], into: &mut Map<String, Value>, depth: u8) -> Result<(), Error> {
+    /// Reads a message into an object; fields that are there already are overwritten, lists grow. `seen` has a bit for every field that
+    /// may be there already: asking the object costs more.
+    fn message(
+        &mut self,
+        message: &'static Message,
+        bytes: &[u8],
+        into: &mut Map<String, Value>,
+        mut seen: u64,
+        depth: u8,
+    ) -> Result<(), Error> {
         let depth = depth.checked_sub(1).ok_or(Error::Depth)?;
         let mut reader = Reader::new(bytes);
         while !reader.is_empty() {
             let (number, wire) = reader.tag()?;
-            let Some(field) = message.field(number) else {
+            let Some(place) = message.place(number) else {
                 reader.skip(wire)?;
                 continue;
             };
-            let wrong = || Error::WireType { message: message.name, field: field.name, wire };
+            let field = &message.fields[place];
+            let again = seen & 1 << place != 0;
+            seen |= 1 << place;
             match (field.form, field.kind) {
                 (Form::List, Type::Int32 | Type::Int64 | Type::Bool | Type::Double) if wire == LENGTH => {
                     let mut packed = Reader::new(reader.bytes()?);
@@ -60,14 +70,14 @@ impl Decoder {
                         push(into, field.name, number_from(&mut packed, field.kind)?);
                     }
                 }
-                _ if wire != wire_type(field) => return Err(wrong()),
+                _ if wire != wire_type(field) => return Err(Error::WireType { message: message.name, field: field.name, wire }),
                 (Form::List, kind) => {
                     let item = self.value(&mut reader, kind, depth)?;
                     push(into, field.name, item);
                 }
                 (Form::Map, kind) => {
                     let (key, value) = self.entry(reader.bytes()?, message, field, kind, depth)?;
-                    if !matches!(into.get(field.name), Some(Value::Object(_))) {
+                    if !again || !matches!(into.get(field.name), Some(Value::Object(_))) {
                         let map = self.new_object()?;
                         into.insert(field.name.to_owned(), Value::Object(map));
                     }
@@ -75,38 +85,44 @@ impl Decoder {
                         map.insert(key, value);
                     }
                 }
-                (Form::Inline, Type::Message(id)) => self.message(self.table.message(id), reader.bytes()?, into, depth)?,
+                (Form::Inline, Type::Message(id)) => {
+                    let seen = if again { u64::MAX } else { 0 };
+                    self.message(self.table.message(id), reader.bytes()?, into, seen, depth)?;
+                }
                 (_, Type::Message(id)) => {
                     let bytes = reader.bytes()?;
-                    if let Some(Value::Object(object)) = into.get_mut(field.name) {
-                        self.message(self.table.message(id), bytes, object, depth)?;
-                    } else {
-                        let object = self.object(id, bytes, depth)?;
-                        into.insert(field.name.to_owned(), Value::Object(object));
+                    match into.get_mut(field.name) {
+                        Some(Value::Object(object)) if again => self.message(self.table.message(id), bytes, object, u64::MAX, depth)?,
+                        _ => {
+                            let object = self.object(id, bytes, depth)?;
+                            into.insert(field.name.to_owned(), Value::Object(object));
+                        }
                     }
                 }
                 (_, kind) => {
                     let value = self.value(&mut reader, kind, depth)?;
-                    if field.form == Form::Plain && is_left_out(field, &value) {
-                        into.remove(field.name);
-                    } else {
+                    if field.form != Form::Plain || !is_left_out(field, &value) {
                         into.insert(field.name.to_owned(), value);
+                    } else if again {
+                        into.remove(field.name);
                     }
                 }
             }
         }
-        self.absent(message, into)
+        self.absent(message, into, seen)
     }
 
     /// Fills in what JSON shows of fields that are not on the wire.
-    fn absent(&mut self, message: &'static Message, into: &mut Map<String, Value>) -> Result<(), Error> {
-        for index in &message.always {
-            let field = &message.fields[usize::from(*index)];
+    fn absent(&mut self, message: &'static Message, into: &mut Map<String, Value>, seen: u64) -> Result<(), Error> {
+        for place in &message.always {
+            let field = &message.fields[usize::from(*place)];
+            let seen = seen & 1 << place != 0;
             match (field.form, field.kind) {
-                (Form::Inline, Type::Message(id)) => self.absent(self.table.message(id), into)?,
-                _ if into.contains_key(field.name) => {}
-                (Form::Plain, Type::Bytes) => drop(into.insert(field.name.to_owned(), Value::Null)),
-                (Form::Plain, kind) => {
+                (Form::Inline, Type::Message(id)) if !seen => self.absent(self.table.message(id), into, 0)?,
+                (Form::Inline, _) => {}
+                // Seen by an earlier part of the message only.
+                _ if seen && into.contains_key(field.name) => {}
+                (Form::Plain, kind) if kind != Type::Bytes => {
                     let zero = self.zero(kind)?;
                     into.insert(field.name.to_owned(), zero);
                 }
@@ -125,7 +141,7 @@ impl Decoder {
             Type::Strings => Value::Array(Vec::new()),
             Type::Message(id) => {
                 let mut object = self.new_object()?;
-                self.absent(self.table.message(id), &mut object)?;
+                self.absent(self.table.message(id), &mut object, 0)?;
                 Value::Object(object)
             }
             Type::Time | Type::MicroTime | Type::Raw | Type::Fields | Type::Json | Type::SchemaOrArray | Type::SchemaOrStrings => {

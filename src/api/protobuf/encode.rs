@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::decode::MAX_DEPTH;
 use super::error::Error;
 use super::scalar::{self, Precision, name_of};
-use super::table::{self, Field, Form, Message, MessageId, Table, Type};
+use super::table::{self, Field, Form, MAX_FIELDS, Message, MessageId, Table, Type};
 use super::wire::{FIXED64, put_bytes, put_int, put_nested, put_tag};
 
 /// Writes an object as the content of a message.
@@ -48,18 +48,21 @@ impl Place {
 impl Encoder {
     fn message(self, out: &mut Vec<u8>, message: &'static Message, object: &Map<String, Value>, depth: u8) -> Result<(), Error> {
         let depth = depth.checked_sub(1).ok_or(Error::Depth)?;
-        for field in &message.fields {
+        // Objects have few of the fields that a message may have, so it is the object that is walked.
+        let mut values = [&Value::Null; MAX_FIELDS];
+        for (name, value) in object {
+            if let Some(place) = message.place_of(name) {
+                values[place] = value;
+            }
+        }
+        for (field, value) in message.fields.iter().zip(values) {
             let place = Place { message, field, depth };
-            let value = match field.form {
-                Form::Inline => {
+            match (field.form, value) {
+                (Form::Inline, _) => {
                     if let Type::Message(id) = field.kind {
                         put_nested(out, field.number, |out| self.message(out, self.table.message(id), object, depth))?;
                     }
-                    continue;
                 }
-                _ => object.get(field.name).unwrap_or(&Value::Null),
-            };
-            match (field.form, value) {
                 (Form::Pointer | Form::List | Form::Map, Value::Null) => {}
                 (Form::Plain, Value::Null) if field.kind == Type::Bytes => {}
                 (Form::List, Value::Array(list)) => {

@@ -1,5 +1,5 @@
 //! `application/vnd.kubernetes.protobuf`: built-in kinds between their JSON form and the wire form of Kubernetes' protobuf, by
-//! descriptor. One table ([`messages.txt`](../../../../src/api/protobuf/messages.txt)) says what every message looks like on both sides; nothing here knows a kind by name.
+//! descriptor. One table (`messages.txt`) says what every message looks like on both sides; nothing here knows a kind by name.
 //!
 //! What comes out of [`decode`] is what a Go server's JSON encoder would print for the same object: empty values that carry
 //! `omitempty` are gone, `status: {}` and `rules: null` are there. What comes out of [`encode`] is, byte for byte, what Go's generated

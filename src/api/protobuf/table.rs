@@ -28,7 +28,12 @@ pub(super) struct Message {
     pub(super) fields: Box<[Field]>,
     /// The places of those fields that JSON shows even when they are not on the wire.
     pub(super) always: Box<[u8]>,
+    /// The places of all fields but the inlined ones, by name.
+    by_name: Box<[u8]>,
 }
+
+/// No message has more fields; a set of them is the bits of a word.
+pub(super) const MAX_FIELDS: usize = 64;
 
 /// One field.
 #[derive(Clone, Debug)]
@@ -176,18 +181,33 @@ impl Table {
         if name.is_empty() {
             return;
         }
-        let always = fields.iter().enumerate().filter(|(_, field)| field.is_always_shown()).map(|(index, _)| index as u8).collect();
-        self.messages.push(Message { name, fields: std::mem::take(fields).into(), always });
+        let fields: Box<[Field]> = std::mem::take(fields).into();
+        let places = |is_one: fn(&Field) -> bool| {
+            let places = fields.iter().enumerate().filter(move |(_, field)| is_one(field));
+            places.map(|(place, _)| place as u8).collect::<Box<[u8]>>()
+        };
+        let always = places(Field::is_always_shown);
+        let mut by_name = places(|field| field.form != Form::Inline);
+        by_name.sort_by_key(|place| fields[usize::from(*place)].name);
+        self.messages.push(Message { name, fields, always, by_name });
     }
 }
 
 impl Message {
-    pub(super) fn field(&self, number: u32) -> Option<&Field> {
+    /// The place of the field with this number.
+    pub(super) fn place(&self, number: u32) -> Option<usize> {
         // Numbers are mostly 1, 2, 3, …
-        match self.fields.get(number.wrapping_sub(1) as usize) {
-            Some(field) if field.number == number => Some(field),
-            _ => self.fields.binary_search_by_key(&number, |field| field.number).ok().map(|index| &self.fields[index]),
+        let guess = number.wrapping_sub(1) as usize;
+        match self.fields.get(guess) {
+            Some(field) if field.number == number => Some(guess),
+            _ => self.fields.binary_search_by_key(&number, |field| field.number).ok(),
         }
+    }
+
+    /// The place of the field with this JSON name.
+    pub(super) fn place_of(&self, name: &str) -> Option<usize> {
+        let at = self.by_name.binary_search_by_key(&name, |at| self.fields[usize::from(*at)].name).ok()?;
+        Some(usize::from(self.by_name[at]))
     }
 }
 
@@ -298,7 +318,7 @@ mod tests {
         assert_eq!(table.message(table.json_schema_props).name, "JSONSchemaProps");
         for message in &table.messages {
             assert!(message.fields.is_sorted_by_key(|field| field.number), "{}", message.name);
-            assert!(message.fields.len() < 256);
+            assert!(message.fields.len() <= MAX_FIELDS, "{}", message.name);
         }
     }
 
