@@ -2,19 +2,23 @@
 
 pub mod cluster_role_aggregation;
 pub mod cronjob;
+pub mod daemonset;
 pub mod deployment;
 pub mod endpoints;
 pub mod garbage_collector;
 pub mod hash;
 pub mod job;
 pub mod namespace;
+pub mod node_fit;
 pub mod owner;
 pub mod percent;
 pub mod pod_control;
 pub mod pods;
 pub mod replicaset;
+pub mod revisions;
 pub mod root_ca;
 pub mod service_account;
+pub mod statefulset;
 pub mod ttl_after_finished;
 
 use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::ReplicationController};
@@ -28,6 +32,8 @@ pub fn entries() -> Vec<Entry> {
         entry("deployment-controller", &["deployment"], deployment::run),
         entry("replicaset-controller", &["replicaset"], replicaset::run::<ReplicaSet>),
         entry("replicationcontroller-controller", &["replicationcontroller"], replicaset::run::<ReplicationController>),
+        entry("statefulset-controller", &["statefulset"], statefulset::run),
+        entry("daemonset-controller", &["daemonset"], daemonset::run),
         entry("job-controller", &["job"], job::run),
         entry("cronjob-controller", &["cronjob"], cronjob::run),
         entry("ttl-after-finished-controller", &["ttl-after-finished"], ttl_after_finished::run),
