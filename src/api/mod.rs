@@ -11,6 +11,7 @@ pub mod options;
 mod patch_verb;
 pub mod read;
 pub mod representation;
+pub mod reviews;
 pub mod strategy;
 mod subresource;
 pub mod table;
