@@ -82,11 +82,7 @@ impl TokenAuthenticator for BootstrapTokens {
         "bootstrap-token"
     }
 
-    fn authenticate_token<'a>(
-        &'a self,
-        token: &'a str,
-        _: &'a [String],
-    ) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
+    fn authenticate_token<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
         let found = self.check(token);
         Box::pin(async move { found })
     }

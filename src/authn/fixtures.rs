@@ -31,11 +31,7 @@ impl TokenAuthenticator for OneToken {
         "one"
     }
 
-    fn authenticate_token<'a>(
-        &'a self,
-        token: &'a str,
-        _: &'a [String],
-    ) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
+    fn authenticate_token<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
         let user = Arc::new(User::new(self.1, &[]));
         let known = (token == self.0).then(|| Authenticated { user, audiences: vec![], by: "one" });
         Box::pin(async move { Ok(known) })
@@ -107,14 +103,7 @@ pub struct Leaf<'a> {
 
 impl Default for Leaf<'_> {
     fn default() -> Self {
-        Leaf {
-            cn: "alice",
-            organisations: &["devs"],
-            usage: rcgen::ExtendedKeyUsagePurpose::ClientAuth,
-            from: -60,
-            until: 3600,
-            sans: &[],
-        }
+        Leaf { cn: "alice", organisations: &["devs"], usage: rcgen::ExtendedKeyUsagePurpose::ClientAuth, from: -60, until: 3600, sans: &[] }
     }
 }
 

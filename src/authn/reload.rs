@@ -55,7 +55,9 @@ where
         match outcome {
             Ok(true) => tracing::info!(file = %watched[0].display(), "configuration file reloaded"),
             Ok(false) => {}
-            Err(error) => tracing::warn!(file = %watched[0].display(), %error, "configuration file not reloaded; the former content stays in force"),
+            Err(error) => {
+                tracing::warn!(file = %watched[0].display(), %error, "configuration file not reloaded; the former content stays in force")
+            }
         }
     })
     .map_err(|e| format!("cannot watch files: {e}"))?;

@@ -137,7 +137,8 @@ mod tests {
         authorities.replace(ca.pem.as_bytes()).unwrap();
         let allowed_names = vec!["front".into()];
         let proxy = RequestHeader::new(authorities, Headers { allowed_names, ..Headers::default() });
-        let headers = [("x-remote-user", "bob"), ("x-remote-group", "a"), ("x-remote-group", "b"), ("x-remote-extra-acme.com%2fproject", "p")];
+        let headers =
+            [("x-remote-user", "bob"), ("x-remote-group", "a"), ("x-remote-group", "b"), ("x-remote-extra-acme.com%2fproject", "p")];
 
         let user = proxy.check(&proxied(&ca, "front", &headers)).unwrap().unwrap().user;
         assert_eq!((&*user.name, user.groups.len()), ("bob", 2));

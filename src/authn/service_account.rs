@@ -77,11 +77,8 @@ impl ServiceAccounts {
                 claims
             }
         };
-        let shared: Vec<String> = if claims.legacy {
-            Vec::new()
-        } else {
-            claims.audiences.iter().filter(|a| audiences.contains(a)).cloned().collect()
-        };
+        let shared: Vec<String> =
+            if claims.legacy { Vec::new() } else { claims.audiences.iter().filter(|a| audiences.contains(a)).cloned().collect() };
         if shared.is_empty() && !claims.legacy {
             return Err(Unauthenticated(format!(
                 "token audiences {:?} is invalid for the target audiences {:?}",
@@ -320,8 +317,7 @@ mod tests {
         assert_eq!((&*user.name, &*user.uid), ("system:serviceaccount:ns:bot", "u1"));
         assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:ns"]);
         let extra: Vec<_> = user.extra.iter().map(|(k, v)| (k.rsplit('/').next().unwrap(), v[0].as_str())).collect();
-        let expected =
-            [("credential-id", "JTI=jti-1"), ("node-name", "n"), ("node-uid", "u3"), ("pod-name", "p"), ("pod-uid", "u2")];
+        let expected = [("credential-id", "JTI=jti-1"), ("node-name", "n"), ("node-uid", "u3"), ("pod-name", "p"), ("pod-uid", "u2")];
         assert_eq!(extra, expected);
     }
 

@@ -85,11 +85,7 @@ impl TokenAuthenticator for TokenFile {
         "token-file"
     }
 
-    fn authenticate_token<'a>(
-        &'a self,
-        token: &'a str,
-        _: &'a [String],
-    ) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
+    fn authenticate_token<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
         let user = self.tokens.load().get(&digest([token.as_bytes()])).cloned();
         Box::pin(async move { Ok(user.map(|user| Authenticated { user, audiences: Vec::new(), by: "token-file" })) })
     }

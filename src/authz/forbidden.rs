@@ -24,11 +24,8 @@ fn sentence(attributes: &Attributes) -> String {
         return format!("User {user:?} cannot {verb} path {:?}", info.path);
     }
     let resource = if info.subresource.is_empty() { info.resource.clone() } else { format!("{}/{}", info.resource, info.subresource) };
-    let scope = if info.namespace.is_empty() {
-        "at the cluster scope".to_owned()
-    } else {
-        format!("in the namespace {:?}", info.namespace)
-    };
+    let scope =
+        if info.namespace.is_empty() { "at the cluster scope".to_owned() } else { format!("in the namespace {:?}", info.namespace) };
     format!("User {user:?} cannot {verb} resource {resource:?} in API group {:?} {scope}", info.group)
 }
 
@@ -49,7 +46,8 @@ mod tests {
     #[test]
     fn refusals_are_worded_as_recorded() {
         let body = refused("GET", "/api/v1/namespaces/default/pods/x/log", "");
-        let message = "pods \"x\" is forbidden: User \"bob\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"default\"";
+        let message =
+            "pods \"x\" is forbidden: User \"bob\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"default\"";
         assert_eq!(body["message"], message);
         assert_eq!(body["details"], json!({"name": "x", "kind": "pods"}));
         let body = refused("POST", "/apis/apps/v1/namespaces/default/deployments", "");
@@ -59,6 +57,9 @@ mod tests {
         let body = refused("GET", "/", "");
         assert_eq!((&body["message"], &body["details"]), (&json!("forbidden: User \"bob\" cannot get path \"/\""), &json!({})));
         let body = refused("GET", "/api/v1/nodes", "why");
-        assert_eq!(body["message"], "nodes is forbidden: User \"bob\" cannot list resource \"nodes\" in API group \"\" at the cluster scope: why");
+        assert_eq!(
+            body["message"],
+            "nodes is forbidden: User \"bob\" cannot list resource \"nodes\" in API group \"\" at the cluster scope: why"
+        );
     }
 }

@@ -84,7 +84,7 @@ fn object(json: &Value, overlay: &Definition, sources: &Map<String, Value>) -> O
         if field.omit {
             object.omit_empty.push(name.clone());
         }
-        let default = if field.null { Some(Value::Null) } else { field.zero.clone().or_else(|| field.default.clone()) };
+        let default = if field.null { Some(Value::Null) } else { field.set.clone().or_else(|| field.default.clone()) };
         // A default that would be left out again is none.
         if let Some(default) = default.filter(|d| !(field.omit && super::is_zero(d))) {
             object.defaults.insert(name.clone(), default);

@@ -6,8 +6,16 @@
 
 pub mod builtin;
 pub mod custom;
+pub mod decode;
+pub mod default;
+mod defaults;
 pub mod overlay;
+pub mod prune;
+pub mod quantity;
 pub mod source;
+pub mod syntax;
+pub mod time;
+pub mod yaml;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -194,6 +202,3 @@ pub(crate) fn is_zero(value: &Value) -> bool {
         Value::Object(fields) => fields.is_empty(),
     }
 }
-
-/// Defaults (placeholder until the room is furnished).
-pub fn apply_defaults(_object: &mut Value, _resource: &crate::registry::Resource) {}

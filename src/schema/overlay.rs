@@ -38,7 +38,7 @@ pub struct Field {
     pub item_enumeration: Vec<&'static str>,
     pub omit: bool,
     pub null: bool,
-    pub zero: Option<Value>,
+    pub set: Option<Value>,
     pub go: Option<&'static str>,
 }
 
@@ -109,7 +109,7 @@ fn flag(mut field: Field, word: &'static str) -> Field {
         }
         Some(("map", kind)) => field.map_type = Some(kind),
         Some(("default", json)) => field.default = serde_json::from_str(json).ok(),
-        Some(("zero", json)) => field.zero = serde_json::from_str(json).ok(),
+        Some(("set", json)) => field.set = serde_json::from_str(json).ok(),
         Some(("enum", values)) => field.enumeration = values.split(',').collect(),
         Some(("items", values)) => field.item_enumeration = values.split(',').collect(),
         Some(("go", name)) => field.go = Some(name),

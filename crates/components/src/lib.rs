@@ -17,9 +17,11 @@
 
 pub mod clock;
 pub mod controllers;
+pub mod cri;
 pub mod events;
 mod options;
 pub mod runtime;
+pub mod scheduler;
 
 use std::sync::Arc;
 
@@ -31,7 +33,9 @@ use runtime::{Entry, Unknown};
 
 /// Every component there is, in the order in which they start.
 pub fn entries() -> Vec<Entry> {
-    controllers::entries()
+    let mut entries = controllers::entries();
+    entries.push(scheduler::entry());
+    entries
 }
 
 /// Starts the components that `selection` names. See [`runtime::start`].

@@ -132,7 +132,10 @@ mod tests {
         let rbac = Rbac::default();
         let secrets = role("default", "esc", json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}]));
         let refused = may_write_role(&rbac, &rbac, &bob(), "roles", None, &secrets).await.unwrap_err();
-        assert_eq!(refused.message, "roles.rbac.authorization.k8s.io \"esc\" is forbidden: user \"bob\" (groups=[\"devs\" \"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}");
+        assert_eq!(
+            refused.message,
+            "roles.rbac.authorization.k8s.io \"esc\" is forbidden: user \"bob\" (groups=[\"devs\" \"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}"
+        );
         // Rules that do not change may stay as they are.
         may_write_role(&rbac, &rbac, &bob(), "roles", Some(&secrets), &secrets).await.unwrap();
         let masters = Arc::new(User::new("admin", &["system:masters"]));
@@ -152,7 +155,9 @@ mod tests {
         assert_eq!(may_write_binding(&rbac, &rbac, &bob(), "rolebindings", None, &bound).await.unwrap_err().code, 403);
         rbac.put("clusterrolebindings", &binding("", "trusted", "ClusterRole", "trusted", user("bob")));
         may_write_binding(&rbac, &rbac, &bob(), "rolebindings", None, &bound).await.unwrap();
-        may_write_role(&rbac, &rbac, &bob(), "roles", None, &role("a", "x", json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]))).await.unwrap();
+        may_write_role(&rbac, &rbac, &bob(), "roles", None, &role("a", "x", json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}])))
+            .await
+            .unwrap();
     }
 
     #[tokio::test]

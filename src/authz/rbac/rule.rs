@@ -77,7 +77,8 @@ impl Rule {
             ("ResourceNames", &self.resource_names),
             ("Verbs", &self.verbs),
         ];
-        let parts: Vec<_> = lists.into_iter().filter(|(_, list)| !list.is_empty()).map(|(key, list)| format!("{key}:{}", quoted(list))).collect();
+        let parts: Vec<_> =
+            lists.into_iter().filter(|(_, list)| !list.is_empty()).map(|(key, list)| format!("{key}:{}", quoted(list))).collect();
         format!("{{{}}}", parts.join(", "))
     }
 

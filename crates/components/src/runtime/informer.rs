@@ -96,6 +96,13 @@ type Indexer<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 /// Ends a subscription when it is dropped.
 pub struct Subscription(Option<Box<dyn FnOnce() + Send + Sync>>);
 
+impl Subscription {
+    /// A subscription that is ended by calling `end`.
+    pub fn new(end: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Subscription(Some(Box::new(end)))
+    }
+}
+
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(end) = self.0.take() {
