@@ -7,6 +7,7 @@ pub mod always;
 pub mod chain;
 pub mod forbidden;
 pub mod impersonation;
+pub mod node;
 pub mod rbac;
 
 pub use forbidden::forbidden;
