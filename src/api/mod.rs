@@ -16,6 +16,7 @@ mod patch_verb;
 pub mod protobuf;
 pub mod read;
 pub mod representation;
+pub mod reviews;
 pub mod strategy;
 mod subresource;
 pub mod table;
