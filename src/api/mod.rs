@@ -4,9 +4,11 @@
 mod body;
 pub mod convert;
 mod delete;
+pub mod discovery;
 mod dispatch;
 mod fields;
 pub mod kinds;
+pub mod openapi;
 pub mod options;
 mod patch_verb;
 pub mod read;

@@ -17,6 +17,9 @@ pub mod syntax;
 pub mod time;
 pub mod yaml;
 
+pub use default::apply_defaults;
+pub use prune::prune;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -202,6 +205,3 @@ pub(crate) fn is_zero(value: &Value) -> bool {
         Value::Object(fields) => fields.is_empty(),
     }
 }
-
-/// Defaults (placeholder until the room is furnished).
-pub fn apply_defaults(_object: &mut Value, _resource: &crate::registry::Resource) {}
