@@ -6,10 +6,12 @@ use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
-use super::Api;
-use super::options::FieldValidation;
-use crate::registry::Resource;
+use super::negotiate::{self, Format};
+use super::representation::header_text;
+use super::{Api, protobuf};
+use crate::registry::{Resource, api_version};
 use crate::request::Context;
+use crate::schema::decode::{DecodeError, Expected, FieldValidation, conform, decode_as};
 use crate::status::Status;
 
 /// The largest body that is read.
@@ -27,46 +29,61 @@ pub async fn read(body: Body) -> Result<Bytes, Status> {
     }
 }
 
-/// The media type of a request body, without parameters.
-pub fn content_type(headers: &HeaderMap) -> String {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
-    given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-}
-
 impl Api {
     /// Decodes an object of a resource, with its defaults.
     pub fn decode_object(
         &self,
-        _context: &Context,
-        _headers: &HeaderMap,
+        context: &Context,
+        headers: &HeaderMap,
         bytes: &[u8],
         resource: &Resource,
-        _validation: FieldValidation,
+        validation: FieldValidation,
     ) -> Result<Value, Status> {
-        let mut value: Value = serde_json::from_slice(bytes).map_err(|e| Status::bad_request(e.to_string()))?;
-        if let Some(map) = value.as_object_mut() {
-            map.insert("apiVersion".into(), resource.group_version().into());
-            map.insert("kind".into(), (&*resource.kind).into());
-        }
-        crate::schema::apply_defaults(&mut value, resource);
+        let schema = resource.schema();
+        let custom = resource.custom.is_some();
+        let expected = Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom };
+        let mut value = decode_kind(context, headers, bytes, expected, validation)?;
+        crate::schema::default::apply_defaults(&mut value, resource);
         Ok(value)
     }
 }
 
-/// A JSON body without a schema.
-pub fn decode_plain(bytes: &[u8]) -> Result<Value, Status> {
-    serde_json::from_slice(bytes).map_err(|e| Status::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
+/// Decodes an object of a kind, without defaults.
+pub fn decode_kind(
+    context: &Context,
+    headers: &HeaderMap,
+    bytes: &[u8],
+    expected: Expected<'_>,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let content_type = header_text(headers, header::CONTENT_TYPE);
+    let (value, warnings) = match negotiate::body(content_type)? {
+        Format::Protobuf => {
+            let wanted = api_version(expected.group, expected.version);
+            let cannot = |why: String| {
+                let (kind, version) = (expected.kind, expected.version);
+                Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+            };
+            let (_, _, value) = protobuf::decode_as(bytes, &wanted, expected.kind).map_err(|e| cannot(e.to_string()))?;
+            conform(value, expected, validation).map_err(|e: DecodeError| cannot(e.to_string()))?
+        }
+        _ => decode_as(bytes, content_type, expected, validation)?,
+    };
+    for warning in warnings {
+        context.trace.warn(warning);
+    }
+    Ok(value)
 }
 
-/// Applies a JSON or merge patch to a value.
-pub fn patch_value(headers: &HeaderMap, bytes: &[u8], old: &Value) -> Result<Value, Status> {
-    let mut new = old.clone();
-    match content_type(headers).as_str() {
-        "application/json-patch+json" => {
-            let patch: json_patch::Patch = serde_json::from_slice(bytes).map_err(|e| Status::bad_request(e.to_string()))?;
-            json_patch::patch(&mut new, &patch).map_err(|e| Status::bad_request(e.to_string()))?;
-        }
-        _ => json_patch::merge(&mut new, &decode_plain(bytes)?),
+/// A body whose kind has no schema of its own here: JSON, YAML or protobuf, taken as it is.
+pub fn decode_plain(headers: &HeaderMap, bytes: &[u8], version: &str, kind: &str) -> Result<Value, Status> {
+    let unreadable = |why: String| Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
+    match negotiate::body(header_text(headers, header::CONTENT_TYPE))? {
+        Format::Json => serde_json::from_slice(bytes).map_err(|e| unreadable(e.to_string())),
+        Format::Yaml => crate::schema::yaml::parse(&String::from_utf8_lossy(bytes)).map(|document| document.value).map_err(unreadable),
+        Format::Protobuf => match protobuf::decode_as(bytes, version, kind) {
+            Ok((_, _, value)) => Ok(value),
+            Err(error) => Err(unreadable(error.to_string())),
+        },
     }
-    Ok(new)
 }

@@ -29,7 +29,8 @@ impl Api {
         if !resource.namespaced && !info.namespace.is_empty() && &*resource.plural != "namespaces" {
             return Err(Status::no_such_resource());
         }
-        let form = Representation::negotiate(&parts.headers, resource.custom.is_some())?;
+        let collection = matches!(info.verb, "list" | "watch");
+        let form = Representation::negotiate(&parts.headers, &context.query, &resource, collection, info.verb == "watch")?;
         let namespace = if &*resource.plural == "namespaces" && resource.group.is_empty() { String::new() } else { info.namespace.clone() };
         let target = Target {
             context: context.clone(),
@@ -94,15 +95,15 @@ impl Api {
                 self.respond_object(if written.created { 201 } else { 200 }, &written.object, &resource, form)
             }
             "delete" => {
-                let options = self.delete_options(&context, request_body).await?;
+                let options = self.delete_options(&context, &parts.headers, request_body).await?;
                 let deleted = self.delete(&target.deleting(&options), &options).await?;
                 match self.deletion_answer(&deleted, &resource) {
-                    Some(status) => respond_value(200, &status, form.media),
+                    Some(status) => respond_value(200, &status, form),
                     None => self.respond_object(200, &deleted.object, &resource, form),
                 }
             }
             "deletecollection" => {
-                let options = self.delete_options(&context, request_body).await?;
+                let options = self.delete_options(&context, &parts.headers, request_body).await?;
                 let list = ListOptions::parse(&context, &resource, false)?;
                 let gone = self.delete_collection(&target.deleting(&options), &list, &options).await?;
                 let snapshot = crate::watch::Snapshot { objects: gone, revision: self.state.revision(), remaining: 0 };
@@ -112,11 +113,16 @@ impl Api {
         }
     }
 
-    async fn delete_options(&self, context: &SharedContext, request_body: Body) -> Result<DeleteOptions, Status> {
+    async fn delete_options(
+        &self,
+        context: &SharedContext,
+        headers: &http::HeaderMap,
+        request_body: Body,
+    ) -> Result<DeleteOptions, Status> {
         let bytes = body::read(request_body).await?;
         let value: Option<Value> = match bytes.is_empty() {
             true => None,
-            false => Some(body::decode_plain(&bytes)?),
+            false => Some(body::decode_plain(headers, &bytes, "meta.k8s.io/v1", "DeleteOptions")?),
         };
         DeleteOptions::parse(context, value.as_ref())
     }
@@ -140,7 +146,7 @@ impl Api {
         let answer = self.subresource(&target, &parts, &bytes).await?;
         match answer {
             super::subresource::Answer::Object(object) => self.respond_object(200, &object, &resource, form),
-            super::subresource::Answer::Value(code, value) => respond_value(code, &value, form.media),
+            super::subresource::Answer::Value(code, value) => respond_value(code, &value, form),
             super::subresource::Answer::Response(response) => Ok(response),
         }
     }

@@ -1,23 +1,30 @@
 //! The REST interface: verbs on resources, discovery, and the forms of bodies. One generic implementation serves every
 //! built-in and every custom kind; what differs is data ([`crate::registry`]) or a small strategy ([`kinds`]).
 
+pub mod apply;
 mod body;
+pub mod compress;
 pub mod convert;
 mod delete;
 pub mod discovery;
 mod dispatch;
 mod fields;
 pub mod kinds;
+pub mod negotiate;
 pub mod openapi;
 pub mod options;
+pub mod patch;
 mod patch_verb;
+pub mod protobuf;
 pub mod read;
 pub mod representation;
+pub mod reviews;
 pub mod strategy;
 mod subresource;
 pub mod table;
 mod watch;
 pub mod write;
+pub mod yaml;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

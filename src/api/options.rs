@@ -6,20 +6,9 @@ use serde_json::{Value, json};
 use crate::object::selector::{FieldSelector, LabelSelector};
 use crate::registry::Resource;
 use crate::request::{Context, query_pairs};
+use crate::schema::decode::FieldValidation;
 use crate::status::{FieldError, Status};
 use crate::store::Revision;
-
-/// How strictly a body is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FieldValidation {
-    /// Unknown and duplicate fields are dropped in silence.
-    Ignore,
-    /// They are dropped with a warning.
-    #[default]
-    Warn,
-    /// They are refused.
-    Strict,
-}
 
 /// `resourceVersionMatch` together with `resourceVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +155,8 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Take fields over from other managers; apply only.
     pub force: Option<bool>,
+    /// Whether this is a server-side apply, which keeps ownership by itself.
+    pub is_apply: bool,
     /// As a review shows them: `{"kind": "CreateOptions", …}`.
     pub shown: Value,
 }

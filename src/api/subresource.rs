@@ -8,8 +8,11 @@ use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::body::decode_plain;
+use super::negotiate::{self, PatchType};
 use super::options::{DeleteOptions, WriteOptions};
+use super::patch_verb::{patch_value, read_patch};
 use super::read::key;
+use super::representation::header_text;
 use super::write::{Target, Written};
 use super::{Api, dispatch};
 use crate::object::{Object, meta, meta_mut};
@@ -31,10 +34,10 @@ impl Api {
         let verb = target.context.info.verb;
         match (&*target.resource.plural, target.subresource.as_str()) {
             (_, "scale") => self.scale(target, parts, bytes).await,
-            ("pods", "binding") => self.bind(target, bytes).await,
-            ("pods", "eviction") => self.evict(target, bytes).await,
+            ("pods", "binding") => self.bind(target, parts, bytes).await,
+            ("pods", "eviction") => self.evict(target, parts, bytes).await,
             ("namespaces", "finalize") => {
-                let spec = decode_plain(bytes)?["spec"].clone();
+                let spec = decode_plain(&parts.headers, bytes, "v1", "Namespace")?["spec"].clone();
                 let target = Target { options: WriteOptions::parse(&target.context, "UpdateOptions")?, ..target.clone() };
                 let finalizers = spec["finalizers"].clone();
                 let change = |namespace: &mut Value| {
@@ -83,8 +86,17 @@ impl Api {
         }
         let options = WriteOptions::parse(&target.context, if verb == "patch" { "PatchOptions" } else { "UpdateOptions" })?;
         let wanted = match verb {
-            "patch" => super::body::patch_value(&parts.headers, bytes, &shown)?,
-            _ => decode_plain(bytes)?,
+            "patch" => {
+                let kind = negotiate::patch(header_text(&parts.headers, http::header::CONTENT_TYPE), false)?;
+                let body = read_patch(kind, bytes)?;
+                let mut scale = shown.clone();
+                match kind {
+                    PatchType::Apply => scale["spec"]["replicas"] = body["spec"]["replicas"].clone(),
+                    _ => patch_value(&mut scale, kind, &body, &crate::schema::Schema::default())?,
+                }
+                scale
+            }
+            _ => decode_plain(&parts.headers, bytes, "autoscaling/v1", "Scale")?,
         };
         let given = meta(&wanted, "resourceVersion");
         if !given.is_empty() && given != current.revision.to_string() {
@@ -111,8 +123,8 @@ impl Api {
         path.unwrap_or(".spec.replicas").to_owned()
     }
 
-    async fn bind(&self, target: &Target, bytes: &[u8]) -> Result<Answer, Status> {
-        let binding = decode_plain(bytes)?;
+    async fn bind(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
+        let binding = decode_plain(&parts.headers, bytes, "v1", "Binding")?;
         let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
         if node.is_empty() {
             let error = FieldError::required("target.name", "");
@@ -151,8 +163,8 @@ impl Api {
         Ok(Answer::Value(201, dispatch::success(201)))
     }
 
-    async fn evict(&self, target: &Target, bytes: &[u8]) -> Result<Answer, Status> {
-        let eviction = decode_plain(bytes)?;
+    async fn evict(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
+        let eviction = decode_plain(&parts.headers, bytes, "policy/v1", "Eviction")?;
         let name = meta(&eviction, "name");
         if !name.is_empty() && name != target.name {
             return Err(Status::bad_request("name in URL does not match name in Eviction object"));

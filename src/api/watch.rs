@@ -9,10 +9,11 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
+use super::negotiate::Format;
 use super::options::{ListOptions, VersionMatch};
 use super::read::store_error;
-use super::representation::{Media, Representation, Shape, metadata_only, respond};
-use super::{Api, table};
+use super::representation::{Representation, Shape, respond};
+use super::{Api, protobuf};
 use crate::object::Object;
 use crate::registry::Resource;
 use crate::request::Context;
@@ -50,11 +51,7 @@ impl Api {
             }
         }
         let framer = Framer { api: self.clone(), resource: resource.clone(), form };
-        let content_type = match form.media {
-            Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-            Media::Yaml => "application/yaml;stream=watch",
-            Media::Json => "application/json",
-        };
+        let content_type = form.format.stream_media_type().unwrap_or("application/json");
         let watcher = match Watcher::open(&self.state, &topic, filter, start).await {
             Ok(watcher) => watcher,
             Err(Error::Compacted { floor }) => {
@@ -85,7 +82,7 @@ impl Api {
 }
 
 fn stream_response(content_type: &'static str, body: Body) -> Response<Body> {
-    let mut response = respond(200, Media::Json, body);
+    let mut response = respond(200, Format::Json, body);
     response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     response
 }
@@ -171,7 +168,7 @@ struct Framer {
 
 impl Framer {
     fn is_plain(&self) -> bool {
-        self.form == Representation::JSON && !self.resource.is_stored_otherwise()
+        self.form.is_stored_form(&self.resource)
     }
 
     fn object(&self, kind: EventKind, object: &Object) -> Option<Bytes> {
@@ -179,14 +176,7 @@ impl Framer {
             return Some(crate::watch::frame(kind, &object.json));
         }
         let value = self.api.in_version(object, &self.resource);
-        let shown = match self.form.shape {
-            Shape::Whole => (*value).clone(),
-            Shape::Metadata => metadata_only(&value),
-            Shape::Table => {
-                let meta = json!({"resourceVersion": object.revision.to_string()});
-                table::document(&self.resource, std::iter::once(&*value), meta, self.api.clock.now(), true)
-            }
-        };
+        let shown = self.api.shaped(&value, object.revision, &self.resource, self.form);
         Some(self.frame(kind.as_str(), shown))
     }
 
@@ -197,11 +187,11 @@ impl Framer {
         }
         let shown = match self.form.shape {
             Shape::Whole => json!({"kind": &*self.resource.kind, "apiVersion": self.resource.group_version(), "metadata": metadata}),
-            Shape::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
+            Shape::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": self.form.meta_version, "metadata": metadata}),
             Shape::Table => {
-                let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+                let object = json!({"kind": "PartialObjectMetadata", "apiVersion": self.form.meta_version, "metadata": metadata});
                 json!({
-                    "kind": "Table", "apiVersion": "meta.k8s.io/v1",
+                    "kind": "Table", "apiVersion": self.form.meta_version,
                     "metadata": {"resourceVersion": revision.to_string()}, "columnDefinitions": [],
                     "rows": [{"cells": [], "object": object}],
                 })
@@ -215,6 +205,13 @@ impl Framer {
     }
 
     fn frame(&self, kind: &str, object: Value) -> Bytes {
+        if self.form.format == Format::Protobuf {
+            let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+            match protobuf::watch_event(kind, &object, text("apiVersion"), text("kind")) {
+                Ok(frame) => return frame.into(),
+                Err(error) => tracing::error!(%error, kind = text("kind"), "an object has no protobuf form"),
+            }
+        }
         let mut out = json!({"type": kind, "object": object}).to_string().into_bytes();
         out.push(b'\n');
         out.into()

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::apply::keep_timestamps;
 use super::options::WriteOptions;
 use super::read::{key, store_error};
 use super::strategy::{self, Phase};
@@ -14,7 +15,7 @@ use crate::admission::{Operation, Write};
 use crate::object::{self, Object, canonical, meta, meta_mut};
 use crate::registry::Resource;
 use crate::request::{SharedContext, User};
-use crate::schema;
+use crate::schema::default;
 use crate::status::Status;
 use crate::store::{self, Batch, Error, Expect, Revision};
 use crate::validation;
@@ -106,11 +107,14 @@ impl Api {
         let resource = target.resource.clone();
         self.fill_system_fields(&resource, &target.namespace, &mut object);
         target.name = meta(&object, "name").to_owned();
-        fields::track(&resource, None, &mut object, target, self.clock.now());
+        let schema = resource.schema();
+        if !target.options.is_apply {
+            fields::track(self, target, &schema, None, &mut object);
+        }
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
         let mut object = write.object.take().unwrap_or_default();
-        schema::apply_defaults(&mut object, &resource);
+        default::apply_defaults(&mut object, &resource);
         strategy::prepare_for_create(self, &resource, &mut object).await?;
         let errors = validation::create(&resource, &object);
         if !errors.is_empty() {
@@ -190,11 +194,14 @@ impl Api {
         let phase = Phase::of(&target.subresource);
         strategy::keep_system_fields(&before, &mut new);
         strategy::isolate(resource, phase, &before, &mut new);
-        fields::track(resource, Some(&before), &mut new, target, self.clock.now());
+        let schema = resource.schema();
+        if !target.options.is_apply {
+            fields::track(self, target, &schema, Some(&before), &mut new);
+        }
         let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
         self.admission.mutate(&mut write).await?;
         let mut new = write.object.take().unwrap_or_default();
-        schema::apply_defaults(&mut new, resource);
+        default::apply_defaults(&mut new, resource);
         strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
         let errors = validation::update(resource, &target.subresource, &new, &before);
         if !errors.is_empty() {
@@ -202,7 +209,8 @@ impl Api {
         }
         write.object = Some(new);
         self.admission.validate(&write).await?;
-        let new = write.object.take().unwrap_or_default();
+        let mut new = write.object.take().unwrap_or_default();
+        keep_timestamps(&before, &mut new);
         let bytes = self.stored_bytes(resource, &new);
         if target.options.dry_run {
             return Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), old.revision, &bytes)), created: false }));

@@ -1,9 +1,22 @@
 //! May they. Authorisers stand in a chain; each says Allow, Deny or has no opinion, and the first that has one decides.
+//!
+//! One file per way of deciding. The room is told of changed objects and never reads the store; it decides about
+//! requests, not about the content of objects.
+
+pub mod always;
+pub mod chain;
+pub mod forbidden;
+pub mod impersonation;
+pub mod node;
+pub mod rbac;
+
+pub use forbidden::forbidden;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use crate::request::{RequestInfo, User};
 
@@ -27,39 +40,41 @@ pub enum Decision {
     NoOpinion(Cow<'static, str>),
 }
 
+impl Decision {
+    /// Whether it is a yes.
+    pub fn is_allow(&self) -> bool {
+        matches!(self, Decision::Allow(_))
+    }
+
+    /// Why; may be empty.
+    pub fn reason(&self) -> &str {
+        match self {
+            Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
+        }
+    }
+}
+
+/// What a user may do, in the form of SelfSubjectRulesReview.
+#[derive(Clone, Debug, Default)]
+pub struct ResolvedRules {
+    /// `ResourceRule`s.
+    pub resource: Vec<Value>,
+    /// `NonResourceRule`s.
+    pub non_resource: Vec<Value>,
+    /// Whether there may be more than is told.
+    pub incomplete: bool,
+    /// What could not be found out.
+    pub errors: Vec<String>,
+}
+
 /// One way to decide.
 pub trait Authorizer: Send + Sync {
     /// The name in the trace.
     fn name(&self) -> &'static str;
     /// Decides.
     fn decide<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Decision>;
-}
-
-/// The 403 of a request that nobody allowed, in a real server's words.
-pub fn forbidden(attributes: &Attributes, reason: &str) -> crate::status::Status {
-    use crate::status::{Status, qualified};
-    let (user, info) = (&attributes.user, &attributes.info);
-    let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    if !info.is_resource {
-        let text = format!("forbidden: User {:?} cannot {} path {:?}{because}", user.name, info.verb, info.path);
-        let mut status = Status::new(403, "Forbidden", text);
-        status.details = Some(Box::default());
-        return status;
+    /// Everything that a user may do in a namespace, as far as this authoriser can tell; for reviews.
+    fn rules_for(&self, _user: &User, _namespace: &str) -> ResolvedRules {
+        ResolvedRules::default()
     }
-    let resource = match info.subresource.is_empty() {
-        true => info.resource.clone(),
-        false => format!("{}/{}", info.resource, info.subresource),
-    };
-    let mut why = format!("User {:?} cannot {} resource {resource:?} in API group {:?}", user.name, info.verb, info.group);
-    match info.namespace.is_empty() {
-        true => why.push_str(" at the cluster scope"),
-        false => why.push_str(&format!(" in the namespace {:?}", info.namespace)),
-    }
-    why.push_str(&because);
-    let about = qualified(&info.group, &info.resource);
-    let message = match info.name.is_empty() {
-        true => format!("{about} is forbidden: {why}"),
-        false => format!("{about} {:?} is forbidden: {why}", info.name),
-    };
-    Status::new(403, "Forbidden", message).about(&info.group, &info.resource, &info.name)
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Gateway;
 use super::layers::{Refused, context};
-use crate::api::representation::{Media, respond_value};
+use crate::api::representation::{Representation, respond_value};
 
 /// The routes.
 pub fn router(gateway: Arc<Gateway>) -> Router {
@@ -45,7 +45,7 @@ async fn single_probe(
 }
 
 async fn version() -> Result<Response, Refused> {
-    Ok(respond_value(200, &crate::version::info(), Media::Json)?)
+    Ok(respond_value(200, &crate::version::info(), Representation::JSON)?)
 }
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
@@ -72,7 +72,7 @@ fn documents(_gateway: &Gateway, request: &Request<Body>) -> Result<Response, Re
         return Ok(respond_value(
             200,
             &json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
-            Media::Json,
+            Representation::JSON,
         )?);
     }
     Ok(page_not_found())

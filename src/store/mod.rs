@@ -131,6 +131,9 @@ pub struct Change {
     pub audit_id: Option<Arc<str>>,
 }
 
+/// A change with the entry that it replaced.
+pub type Logged = (Change, Option<Entry>);
+
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -189,7 +192,7 @@ pub trait Store: Send + Sync {
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<Revision>>;
     /// The changes after `after`, up to and including `until`, of keys that begin with `prefix`, oldest first, each
     /// with the entry that it replaced.
-    fn log<'a>(&'a self, prefix: &'a str, after: Revision, until: Revision) -> BoxFuture<'a, Result<Vec<(Change, Option<Entry>)>>>;
+    fn log<'a>(&'a self, prefix: &'a str, after: Revision, until: Revision) -> BoxFuture<'a, Result<Vec<Logged>>>;
     /// Every kept version of one key, oldest first.
     fn history<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Vec<Change>>>;
     /// Forgets what only readers below `floor` could see.

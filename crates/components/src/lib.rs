@@ -17,9 +17,12 @@
 
 pub mod clock;
 pub mod controllers;
+pub mod cri;
 pub mod events;
+pub mod kubelet;
 mod options;
 pub mod runtime;
+pub mod scheduler;
 
 use std::sync::Arc;
 
@@ -31,7 +34,10 @@ use runtime::{Entry, Unknown};
 
 /// Every component there is, in the order in which they start.
 pub fn entries() -> Vec<Entry> {
-    controllers::entries()
+    let mut entries = controllers::entries();
+    entries.push(scheduler::entry());
+    entries.push(kubelet::entry());
+    entries
 }
 
 /// Starts the components that `selection` names. See [`runtime::start`].

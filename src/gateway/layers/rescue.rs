@@ -12,14 +12,14 @@ use futures::FutureExt;
 use http::{HeaderValue, Request, header};
 
 use super::Refused;
-use crate::api::representation::{Media, encode, respond};
+use crate::api::negotiate::{Format, accept_error};
+use crate::api::representation::{encode, header_text, respond};
 use crate::gateway::Gateway;
 use crate::status::Status;
 
 /// See the module.
 pub async fn layer(State(_): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Response {
-    let wants_protobuf =
-        request.headers().get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"));
+    let format = accept_error(header_text(request.headers(), header::ACCEPT));
     let path = request.uri().path().to_owned();
     let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
@@ -27,22 +27,21 @@ pub async fn layer(State(_): State<Arc<Gateway>>, request: Request<Body>, next: 
             let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
             tracing::error!(path, panic = what.unwrap_or_default(), "a request caused a panic");
             let text = "This request caused apiserver to panic. Look in the logs for details.";
-            return write(&Status::new(500, "InternalError", text), wants_protobuf);
+            return write(&Status::new(500, "InternalError", text), format);
         }
     };
     match response.extensions().get::<Refused>() {
-        Some(Refused(status)) => write(status, wants_protobuf),
+        Some(Refused(status)) => write(status, format),
         None => response,
     }
 }
 
-fn write(status: &Status, wants_protobuf: bool) -> Response {
-    let media = if wants_protobuf { Media::Protobuf } else { Media::Json };
-    let (media, bytes) = match encode(&status.to_json(), media) {
-        Ok(bytes) => (media, bytes),
-        Err(_) => (Media::Json, status.to_json().to_string().into_bytes()),
+fn write(status: &Status, format: Format) -> Response {
+    let (format, bytes) = match encode(&status.to_json(), format) {
+        Ok(bytes) => (format, bytes),
+        Err(_) => (Format::Json, status.to_json().to_string().into_bytes()),
     };
-    let mut response = respond(status.code, media, Body::from(bytes));
+    let mut response = respond(status.code, format, Body::from(bytes));
     if status.code == 403 {
         response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     }

@@ -1,8 +1,9 @@
 //! Forgetting. Compaction walks the log from where it stopped up to the floor, and at every change removes the older
 //! versions of that key, and the change itself if it is a tombstone: what remains of each key is its newest version at the
 //! floor, and everything above it. It works in small slices between the groups of the writer, so that no writer waits
-//! more than a few milliseconds; the slices are made durable by the next commit.
+//! more than a few milliseconds; most slices are made durable by the next commit.
 
+use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,15 @@ use redb::{ReadTransaction, ReadableTable, WriteTransaction};
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::format::{KEYS, LOG, META, META_COMPACTED, META_FLOOR, META_REVISION, Record, Version, split_version_key, version_key};
+use super::format::{
+    KEYS, LOG, META, META_COMPACTED, META_COMPACTED_ORDINAL, META_FLOOR, META_REVISION, Record, Version, split_version_key, version_key,
+};
 use super::medium::{Ending, Failure};
 use crate::store::{Error, Result, Revision};
 
 /// A slice ends after so many changes, or so much time.
-const SLICE_CHANGES: usize = 256;
-const SLICE_TIME: Duration = Duration::from_millis(2);
+const SLICE_CHANGES: usize = 64;
+const SLICE_TIME: Duration = Duration::from_millis(1);
 
 /// How long what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,28 +45,31 @@ impl Default for Retention {
     }
 }
 
+/// A place in the log: revision and position in the batch.
+pub(super) type Place = (Revision, u32);
+
 /// How far compaction came, and how far it is to go.
 pub(super) struct Compaction {
-    /// Changes up to here are done.
-    done: Revision,
+    /// Changes up to this place in the log are done.
+    done: Place,
     /// Changes up to here are to be done.
     floor: Revision,
     waiting: Vec<(Revision, oneshot::Sender<Result<()>>)>,
 }
 
 impl Compaction {
-    pub(super) fn new(done: Revision, floor: Revision) -> Compaction {
+    pub(super) fn new(done: Place, floor: Revision) -> Compaction {
         Compaction { done, floor, waiting: Vec::new() }
     }
 
     pub(super) fn is_pending(&self) -> bool {
-        self.done < self.floor
+        self.done < (self.floor, u32::MAX)
     }
 
     /// Moves the floor and answers when compaction has reached it.
     pub(super) fn ask(&mut self, floor: Revision, answer: oneshot::Sender<Result<()>>) {
         self.ask_quietly(floor);
-        if floor <= self.done {
+        if self.done >= (floor, u32::MAX) {
             let _ = answer.send(Ok(()));
         } else {
             self.waiting.push((floor, answer));
@@ -76,67 +82,66 @@ impl Compaction {
 
     /// Ends what cannot go on; asked for again, it resumes where it stopped.
     pub(super) fn give_up(&mut self, error: &Error) {
-        self.floor = self.done;
+        self.floor = self.done.0.saturating_sub(1);
         for (_, answer) in self.waiting.drain(..) {
             let _ = answer.send(Err(Error::Unavailable(error.to_string())));
         }
     }
 
-    /// One slice; whether it changed anything.
-    pub(super) fn slice(&mut self, shared: &Shared, newest: Revision) -> Result<bool> {
-        if !self.is_pending() {
-            return Ok(false);
-        }
+    /// One slice.
+    pub(super) fn slice(&mut self, shared: &Shared, newest: Revision, ending: Ending) -> Result<()> {
         // In force before anything is gone: a reader looks at the floor after it has begun its transaction.
         shared.floor.fetch_max(self.floor, Ordering::AcqRel);
         let (from, floor) = (self.done, self.floor);
         let (done, forgotten) = shared
             .medium
-            .write(Ending::Deferred, |transaction| slice(transaction, from, floor, newest))
+            .write(ending, |transaction| slice(transaction, from, floor, newest))
             .map_err(|failure| shared.medium.explain(failure))?;
         self.done = done;
         let _ = shared.history_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| Some(bytes.saturating_sub(forgotten)));
-        let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|(floor, _)| *floor <= done);
+        let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|(floor, _)| done >= (*floor, u32::MAX));
         self.waiting = waiting;
         for (_, answer) in ready {
             let _ = answer.send(Ok(()));
         }
-        Ok(true)
+        Ok(())
     }
 }
 
+/// How far compaction came, as the file knows it.
+pub(super) fn progress(transaction: &ReadTransaction) -> Result<Place, Failure> {
+    let meta = transaction.open_table(META)?;
+    let revision = meta.get(META_COMPACTED)?.map_or(0, |value| value.value());
+    let ordinal = meta.get(META_COMPACTED_ORDINAL)?.map_or(u64::from(u32::MAX), |value| value.value());
+    Ok((revision, u32::try_from(ordinal).unwrap_or(u32::MAX)))
+}
+
 /// Compacts the changes after `from`, at most to `floor`; answers how far it came and how many bytes it removed.
-fn slice(transaction: &WriteTransaction, from: Revision, floor: Revision, newest: Revision) -> Result<(Revision, u64), Failure> {
+fn slice(transaction: &WriteTransaction, from: Place, floor: Revision, newest: Revision) -> Result<(Place, u64), Failure> {
     let begun = Instant::now();
     let mut keys = transaction.open_table(KEYS)?;
     let mut log = transaction.open_table(LOG)?;
-    let mut changes: Vec<(Revision, String, bool)> = Vec::new();
-    let mut done = floor;
-    for item in log.range((from.saturating_add(1), 0)..=(floor, u32::MAX))? {
+    let mut changes: Vec<(Place, String, bool)> = Vec::with_capacity(SLICE_CHANGES);
+    for item in log.range((Bound::Excluded(from), Bound::Included((floor, u32::MAX))))?.take(SLICE_CHANGES) {
         let (place, bytes) = item?;
         let (revision, ordinal) = place.value();
-        // A revision is compacted as a whole.
-        if changes.len() >= SLICE_CHANGES && changes.last().is_some_and(|(last, ..)| *last < revision) {
-            break;
-        }
         let record = Record::decode(revision, ordinal, bytes.value())?;
-        changes.push((revision, record.key.to_owned(), record.deleted));
+        changes.push(((revision, ordinal), record.key.to_owned(), record.deleted));
     }
+    let mut done = if changes.len() < SLICE_CHANGES { (floor, u32::MAX) } else { from };
     let mut forgotten = 0;
-    let mut count = 0;
-    for batch in changes.chunk_by(|a, b| a.0 == b.0) {
-        for (revision, key, deleted) in batch {
-            forgotten += forget(&mut keys, &mut log, key, *revision, *deleted)?;
-        }
-        count += batch.len();
-        if count < changes.len() && begun.elapsed() >= SLICE_TIME || count == changes.len() && count >= SLICE_CHANGES {
-            done = batch[0].0;
+    for (at, (place, key, deleted)) in changes.iter().enumerate() {
+        forgotten += forget(&mut keys, &mut log, key, place.0, *deleted)?;
+        let more = at + 1 < changes.len();
+        if !more && changes.len() == SLICE_CHANGES || more && begun.elapsed() >= SLICE_TIME {
+            done = *place;
             break;
         }
     }
     let mut meta = transaction.open_table(META)?;
     meta.insert(META_FLOOR, floor)?;
-    meta.insert(META_COMPACTED, done)?;
+    meta.insert(META_COMPACTED, done.0)?;
+    meta.insert(META_COMPACTED_ORDINAL, u64::from(done.1))?;
     meta.insert(META_REVISION, newest)?;
     Ok((done, forgotten))
 }

@@ -31,10 +31,16 @@ pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta")
 pub(super) const META_FORMAT: &str = "format";
 /// In `meta`: the oldest revision that can be read exactly.
 pub(super) const META_FLOOR: &str = "floor";
-/// In `meta`: changes up to here have been compacted; below the floor while compaction is under way.
+/// In `meta`: changes up to this revision have been compacted; not above the floor, and below it while compaction is under
+/// way.
 pub(super) const META_COMPACTED: &str = "compacted";
+/// In `meta`: within that revision, changes up to this position in the batch.
+pub(super) const META_COMPACTED_ORDINAL: &str = "compacted-ordinal";
 /// In `meta`: a revision that was reached, in case compaction removed the record of the newest one.
 pub(super) const META_REVISION: &str = "revision";
+/// In `meta`: the revision that the store began with when it was restored from a snapshot; clients may not watch from
+/// before it.
+pub(super) const META_RESTORED: &str = "restored";
 
 /// Bytes that do not mean what they should.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

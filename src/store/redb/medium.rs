@@ -61,6 +61,15 @@ impl Failure {
         }
     }
 
+    /// What happened, for a report that names the file itself.
+    pub(super) fn in_words(self) -> String {
+        match self {
+            Failure::Answer(error) => error.to_string(),
+            Failure::Redb(error) => error.to_string(),
+            Failure::Damage(what) | Failure::Broken(what) => what,
+        }
+    }
+
     /// What the caller of the store is told.
     pub(super) fn explain(self, path: Option<&Path>) -> Error {
         let name = path.map_or_else(|| "the in-memory store".to_owned(), |path| path.display().to_string());
@@ -200,6 +209,17 @@ impl Medium {
         result.map_err(|failure| self.explain(failure))
     }
 
+    /// Runs `copy`, which writes to another file, in a read transaction; a failure is told with the name of that file.
+    pub(super) fn read_once(&self, other: &Path, copy: impl FnOnce(&ReadTransaction) -> Result<(), Failure>) -> Result<(), Error> {
+        let state = self.state.read();
+        let transaction = state.database().and_then(|database| guarded(|| Ok(database.begin_read()?)));
+        let transaction = transaction.map_err(|failure| self.explain(failure))?;
+        guarded(|| copy(&transaction)).map_err(|failure| match failure {
+            Failure::Damage(_) => self.explain(failure),
+            _ => failure.explain(Some(other)),
+        })
+    }
+
     /// Runs `change` in a write transaction and commits it, unless `change` fails: then nothing happened. After a
     /// failure of the commit itself it is open whether the transaction is in the file.
     pub(super) fn write<T>(&self, ending: Ending, change: impl FnOnce(&WriteTransaction) -> Result<T, Failure>) -> Result<T, Failure> {
@@ -268,31 +288,52 @@ impl Medium {
     }
 }
 
-/// Makes a new file under a name of its own and gives it the right one when it is complete, so that a file of the right
-/// name is never an empty one: an empty file is a damaged file.
+/// Makes a new file.
 fn create(path: &Path) -> Result<(), Failure> {
+    let (unfinished, database) = begin_file(path)?;
+    finish_file(&unfinished, path, database)
+}
+
+/// The name of a file while it is being made.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    PathBuf::from(name)
+}
+
+/// Begins a new file under a name of its own. It gets the right one when it is complete, so that a file of the right name
+/// is never an empty one: an empty file is a damaged file.
+pub(super) fn begin_file(path: &Path) -> Result<(PathBuf, Database), Failure> {
     let io = |error: io::Error| Failure::from(redb::StorageError::from(error));
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    fs::create_dir_all(directory).map_err(io)?;
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".unfinished");
-    let unfinished = PathBuf::from(unfinished);
+    fs::create_dir_all(directory(path)).map_err(io)?;
+    let unfinished = unfinished(path);
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     // Secrets are in it.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(&unfinished).map_err(io)?;
-    if file.metadata().map_err(io)?.len() > 0 {
+    // Left behind by a server that was killed at this point, or in the hands of one that is at it: then redb says so.
+    if file.metadata().map_err(io)?.len() > 0 && file.try_lock().is_ok() {
         file.set_len(0).map_err(io)?;
+        file.unlock().map_err(io)?;
     }
     let database = redb::Builder::new().create_file(file)?;
     initialise(&database)?;
-    // Renamed while it is locked: of two servers that start at the same moment, the second one finds the lock.
-    fs::rename(&unfinished, path).map_err(io)?;
-    fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)?;
+    Ok((unfinished, database))
+}
+
+/// Gives a complete file its name, and closes it.
+pub(super) fn finish_file(unfinished: &Path, path: &Path, database: Database) -> Result<(), Failure> {
+    let io = |error: io::Error| Failure::from(redb::StorageError::from(error));
     drop(database);
-    Ok(())
+    fs::File::open(unfinished).and_then(|file| file.sync_all()).map_err(io)?;
+    fs::rename(unfinished, path).map_err(io)?;
+    fs::File::open(directory(path)).and_then(|directory| directory.sync_all()).map_err(io)
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 fn initialise(database: &Database) -> Result<(), Failure> {

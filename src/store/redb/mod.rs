@@ -4,9 +4,12 @@
 //!
 //! Everything is read from redb's own snapshots: there is no second copy of the keys in memory.
 
+mod check;
 mod compact;
 mod format;
 mod medium;
+mod operations;
+mod overlay;
 mod read;
 mod writer;
 
@@ -23,11 +26,12 @@ use tokio::sync::oneshot;
 
 use compact::Compaction;
 pub use compact::Retention;
-use format::{KEYS, LOG, META, META_COMPACTED, META_FLOOR};
+use format::{KEYS, LOG, META, META_FLOOR, META_RESTORED};
 use medium::{Failure, Medium};
+pub use operations::{Dump, FILE, REVISIONS_SKIPPED_BY_RESTORE, Report, check, dump, fork, restore};
 use writer::{Request, Writer};
 
-use super::{At, Batch, Change, Entry, Error, Page, Range, Result, Revision, Sink, Store};
+use super::{At, Batch, Change, Entry, Error, Logged, Page, Range, Result, Revision, Sink, Store};
 
 /// A range that may be longer than this is read on a thread for blocking work.
 const INLINE_ENTRIES: usize = 512;
@@ -102,11 +106,11 @@ impl RedbStore {
     }
 
     fn start(medium: Medium, options: Options) -> Result<Arc<RedbStore>> {
-        let (revision, floor, compacted, survey) = medium.read(|transaction| {
+        let (revision, floor, compacted, restored, survey) = medium.read(|transaction| {
             let survey = read::survey(transaction)?;
             let meta = transaction.open_table(META)?;
             let number = |name: &str| -> Result<u64, Failure> { Ok(meta.get(name)?.map_or(0, |value| value.value())) };
-            Ok((compact::newest(transaction)?, number(META_FLOOR)?, number(META_COMPACTED)?, survey))
+            Ok((compact::newest(transaction)?, number(META_FLOOR)?, compact::progress(transaction)?, number(META_RESTORED)?, survey))
         })?;
         let shared = Arc::new(Shared {
             medium,
@@ -114,7 +118,7 @@ impl RedbStore {
             sink: OnceLock::new(),
             revision: AtomicU64::new(revision),
             floor: AtomicU64::new(floor),
-            window: AtomicU64::new(floor),
+            window: AtomicU64::new(floor.max(restored)),
             history_bytes: AtomicU64::new(survey.history_bytes),
         });
         let (queue, requests) = channel();
@@ -231,7 +235,7 @@ impl Store for RedbStore {
         self.ask(|answer| Request::Commit { batch, answer }).boxed()
     }
 
-    fn log<'a>(&'a self, prefix: &'a str, after: Revision, until: Revision) -> BoxFuture<'a, Result<Vec<(Change, Option<Entry>)>>> {
+    fn log<'a>(&'a self, prefix: &'a str, after: Revision, until: Revision) -> BoxFuture<'a, Result<Vec<Logged>>> {
         let prefix = prefix.to_owned();
         let work = move |shared: &Shared| {
             let newest = shared.revision.load(Ordering::Acquire);
@@ -249,8 +253,10 @@ impl Store for RedbStore {
         self.ask(move |answer| Request::Compact { floor, answer }).boxed()
     }
 
-    fn snapshot<'a>(&'a self, _to: &'a Path) -> BoxFuture<'a, Result<()>> {
-        std::future::ready(Err(Error::Unavailable("snapshots are not there yet".to_owned()))).boxed()
+    fn snapshot<'a>(&'a self, to: &'a Path) -> BoxFuture<'a, Result<()>> {
+        let to = to.to_owned();
+        let work = move |shared: &Shared| shared.medium.read_once(&to, |transaction| operations::copy(transaction, &to));
+        blocking(&self.shared, work).boxed()
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -9,7 +9,7 @@ use redb::{ReadTransaction, ReadableTable};
 
 use super::format::{KEYS, LOG, MAX_REVISION, Record, Version, prefix_bounds, set_revision, split_version_key, unescape, version_key};
 use super::medium::Failure;
-use crate::store::{Change, Entry, Key, Page, Range, Revision};
+use crate::store::{Change, Entry, Key, Logged, Page, Range, Revision};
 
 /// After so many versions of one key in a row, the walk seeks to the next key instead of stepping on.
 const STEPS_BEFORE_SEEK: usize = 8;
@@ -160,12 +160,7 @@ fn entries(log: &impl Log, found: Vec<(Key, Revision, Version)>) -> Result<Vec<E
 }
 
 /// The changes of a span of revisions, oldest first, each with the entry that it replaced.
-pub(super) fn log(
-    transaction: &ReadTransaction,
-    prefix: &str,
-    after: Revision,
-    until: Revision,
-) -> Result<Vec<(Change, Option<Entry>)>, Failure> {
+pub(super) fn log(transaction: &ReadTransaction, prefix: &str, after: Revision, until: Revision) -> Result<Vec<Logged>, Failure> {
     let keys = transaction.open_table(KEYS)?;
     let log = transaction.open_table(LOG)?;
     let mut changes = Vec::new();

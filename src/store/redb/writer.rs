@@ -30,6 +30,9 @@ const QUICK_GROUP: usize = 16;
 const IDLE: Duration = Duration::from_millis(50);
 /// A relaxed store is made durable at least this often while it is written.
 const RELAXED_INTERVAL: Duration = Duration::from_secs(1);
+/// So many slices of compaction in a row are left to the next commit of a group to make durable; then one pays for itself,
+/// so that a group never has to write much more than its own pages.
+const SLICES_DEFERRED: u32 = 3;
 /// How long writes are refused without trying after one failed.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
 
@@ -52,6 +55,7 @@ pub(super) struct Writer {
     /// The last moment at which everything was durable, for a relaxed store.
     durable_at: Instant,
     next_retention: Instant,
+    slices_deferred: u32,
     /// Until when writes are refused, and why.
     failed: Option<(Instant, String)>,
 }
@@ -62,7 +66,17 @@ impl Writer {
     pub(super) fn new(shared: Arc<Shared>, queue: Receiver<Request>, compaction: Compaction) -> Writer {
         let revision = shared.revision.load(Ordering::Acquire);
         let now = Instant::now();
-        Writer { shared, queue, revision, compaction, unsettled: None, durable_at: now, next_retention: now, failed: None }
+        Writer {
+            shared,
+            queue,
+            revision,
+            compaction,
+            unsettled: None,
+            durable_at: now,
+            next_retention: now,
+            slices_deferred: 0,
+            failed: None,
+        }
     }
 
     /// Works until the store is closed or dropped.
@@ -137,6 +151,9 @@ impl Writer {
 
     /// Notes how the last transaction ended.
     fn ended(&mut self, ending: Ending) {
+        if ending != Ending::Deferred {
+            self.slices_deferred = 0;
+        }
         if ending == Ending::QuicklyReopened {
             self.unsettled = None;
             self.durable_at = Instant::now();
@@ -223,10 +240,13 @@ impl Writer {
         if !self.compaction.is_pending() {
             return;
         }
-        let shared = Arc::clone(&self.shared);
-        match self.compaction.slice(&shared, self.revision) {
-            Ok(true) => self.ended(Ending::Deferred),
-            Ok(false) => {}
+        let relaxed = self.shared.options.durability == Durability::Relaxed;
+        let ending = if relaxed || self.slices_deferred < SLICES_DEFERRED { Ending::Deferred } else { Ending::Durable };
+        match self.compaction.slice(&self.shared, self.revision, ending) {
+            Ok(()) => {
+                self.slices_deferred += 1;
+                self.ended(ending);
+            }
             Err(error) => {
                 tracing::error!("compaction failed: {error}");
                 self.recover();

@@ -60,6 +60,22 @@ impl Error {
         }
     }
 
+    /// What went wrong, in the server's words if it said something.
+    pub fn message(&self) -> String {
+        match self {
+            Error::Client(kube::Error::Api(status)) => status.message.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whether an object of that name is there already.
+    pub fn is_already_exists(&self) -> bool {
+        match self {
+            Error::Client(kube::Error::Api(status)) => status.reason == "AlreadyExists",
+            _ => false,
+        }
+    }
+
     /// Whether the server's object was newer than the one the write was based on.
     pub fn is_conflict(&self) -> bool {
         self.code() == Some(409)
@@ -147,6 +163,11 @@ impl Source {
     pub fn lookup<K: Object>(informer: &Informer<K>) -> Source {
         let sync = informer.clone();
         Source { subscribe: Box::new(|_| None), synced: Box::pin(async move { sync.synced().await }) }
+    }
+
+    /// Anything else that produces keys: it is started with the queue and ends when its subscription is dropped.
+    pub fn custom(subscribe: impl FnOnce(Queue) -> Subscription + Send + 'static) -> Source {
+        Source { subscribe: Box::new(move |queue| Some(subscribe(queue))), synced: Box::pin(std::future::ready(())) }
     }
 
     /// Adds one key at the start and whenever the work itself asks for it: for periodic work.

@@ -96,6 +96,13 @@ type Indexer<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 /// Ends a subscription when it is dropped.
 pub struct Subscription(Option<Box<dyn FnOnce() + Send + Sync>>);
 
+impl Subscription {
+    /// A subscription that is ended by calling `end`.
+    pub fn new(end: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Subscription(Some(Box::new(end)))
+    }
+}
+
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(end) = self.0.take() {
@@ -282,18 +289,6 @@ impl<K: Object> Informer<K> {
         if old.is_some() {
             handlers.call(Change { old: old.as_ref(), new: None });
         }
-    }
-
-    /// Fills the cache without a server, for tests of what reads it.
-    #[cfg(test)]
-    pub(crate) fn with(objects: Vec<K>) -> Self {
-        let informer = Self::default();
-        for object in objects {
-            let key = Key::of(object.meta());
-            informer.0.cache.write().insert(key, Arc::new(object));
-        }
-        informer.0.synced.send_replace(true);
-        informer
     }
 }
 

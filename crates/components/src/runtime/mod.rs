@@ -6,6 +6,7 @@
 
 mod client;
 mod component;
+pub mod discovery;
 mod driver;
 mod informer;
 mod key;
@@ -16,6 +17,7 @@ mod selection;
 mod start;
 mod watch;
 mod watches;
+mod writer;
 
 pub use client::{ClientFor, Identity};
 pub use component::{Component, Error, Outcome, Requeue, Source};
@@ -29,3 +31,4 @@ pub use selection::{Selectable, Selection, Unknown};
 pub use start::{Context, Entry, Handle, start};
 pub use watch::Collection;
 pub use watches::{MetadataFeed, MetadataHandler, Watches, collection_path};
+pub use writer::{Propagation, Writer, object_path};

@@ -1,18 +1,19 @@
 //! The embeddable server: puts the rooms together and starts them. `usher up` is this with flags.
 
+pub mod identity;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use identity::Identity;
 use tokio_util::sync::CancellationToken;
 use usher_components::clock::Clock;
 
 use crate::admission::Stack;
 use crate::api::{Api, kinds};
-use crate::authn::{self, Authenticator};
-use crate::authz::{self, Authorizer, Decision};
 use crate::gateway::layers::limits::Limits;
 use crate::gateway::pki::Pki;
 use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
@@ -44,13 +45,31 @@ pub struct Builder {
     pub durability: Durability,
     /// Where to listen; nowhere if absent.
     pub listen: Option<SocketAddr>,
+    /// The serving certificate and key, instead of ones made here.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Which components run in this process.
+    pub components: String,
+    /// How many nodes on the mock runtime.
+    pub nodes: usize,
+    /// Where credentials come from.
+    pub identity: identity::Settings,
     /// What time it is.
     pub clock: Clock,
 }
 
 impl Default for Builder {
     fn default() -> Self {
-        Builder { data_dir: None, store: StoreChoice::Memory, durability: Durability::Immediate, listen: None, clock: Clock::system() }
+        Builder {
+            data_dir: None,
+            store: StoreChoice::Memory,
+            durability: Durability::Immediate,
+            listen: None,
+            tls: None,
+            components: "none".into(),
+            nodes: 0,
+            identity: identity::Settings::default(),
+            clock: Clock::system(),
+        }
     }
 }
 
@@ -108,10 +127,11 @@ impl Builder {
         let pki_directory = self.data_dir.as_ref().map(|d| d.join("pki"));
         let hosts: Vec<String> = self.listen.iter().filter(|a| !a.ip().is_unspecified()).map(|a| a.ip().to_string()).collect();
         let pki = Pki::open(pki_directory.as_deref(), &hosts).map_err(fail)?;
+        let identity = Identity::assemble(&self.identity, &pki, &api.state, &self.clock).await.map_err(fail)?;
         let gateway = Arc::new(Gateway {
             api: api.clone(),
-            authenticator: Arc::new(NobodyElse),
-            authorizer: Arc::new(Everything),
+            authenticator: identity.authenticator.clone(),
+            authorizer: identity.authorizer.clone(),
             limits: Limits::new(600, 5000),
             metrics: metrics::Metrics::default(),
             health: health::Health::default(),
@@ -123,17 +143,26 @@ impl Builder {
         if let Some(wanted) = self.listen {
             let listener = tokio::net::TcpListener::bind(wanted).await.map_err(|e| fail(format!("cannot listen on {wanted}: {e}")))?;
             address = listener.local_addr().ok();
-            let config = tls::server_config(pki.serving.as_bytes(), pki.serving_key.as_bytes()).map_err(fail)?;
+            let (certificate, key) = match &self.tls {
+                None => (pki.serving.clone().into_bytes(), pki.serving_key.clone().into_bytes()),
+                Some((certificate, key)) => {
+                    let read = |path: &PathBuf| std::fs::read(path).map_err(|e| fail(format!("cannot read {}: {e}", path.display())));
+                    (read(certificate)?, read(key)?)
+                }
+            };
+            let config = tls::server_config(&certificate, &key).map_err(fail)?;
             serving = Some(tokio::spawn(listener::serve(listener, config, router.clone(), stop.clone())));
         }
         gateway.health.ready();
-        Ok(Server { gateway, router, pki, address, stop, serving })
+        Ok(Server { gateway, identity, router, pki, address, stop, serving })
     }
 }
 
 /// A running server.
 pub struct Server {
     gateway: Arc<Gateway>,
+    /// Hops 02 and 03.
+    pub identity: Identity,
     router: Router,
     pki: Pki,
     address: Option<SocketAddr>,
@@ -182,31 +211,5 @@ impl Server {
         if let Err(error) = self.gateway.api.state.store().close().await {
             tracing::warn!(%error, "closing the store");
         }
-    }
-}
-
-struct NobodyElse;
-
-impl Authenticator for NobodyElse {
-    fn name(&self) -> &'static str {
-        "nobody"
-    }
-    fn authenticate<'a>(
-        &'a self,
-        _: &'a http::request::Parts,
-    ) -> futures::future::BoxFuture<'a, Result<Option<authn::Authenticated>, authn::Unauthenticated>> {
-        let user = Arc::new(User::new("kubernetes-admin", &["system:masters", "system:authenticated"]));
-        Box::pin(async move { Ok(Some(authn::Authenticated { user, audiences: Vec::new(), by: "nobody" })) })
-    }
-}
-
-struct Everything;
-
-impl Authorizer for Everything {
-    fn name(&self) -> &'static str {
-        "AlwaysAllow"
-    }
-    fn decide<'a>(&'a self, _: &'a authz::Attributes) -> futures::future::BoxFuture<'a, Decision> {
-        Box::pin(async { Decision::Allow("".into()) })
     }
 }
