@@ -141,6 +141,8 @@ impl Builder {
             limits: Limits::new(600, 5000),
             metrics: metrics::Metrics::default(),
             health: health::Health::default(),
+            documents: crate::api::openapi::Documents::default(),
+            address: std::sync::OnceLock::new(),
             deadline: Duration::from_secs(60),
         });
         let router = stack::stack(gateway.clone());
@@ -149,6 +151,9 @@ impl Builder {
         if let Some(wanted) = self.listen {
             let listener = tokio::net::TcpListener::bind(wanted).await.map_err(|e| fail(format!("cannot listen on {wanted}: {e}")))?;
             address = listener.local_addr().ok();
+            if let Some(address) = address {
+                let _ = gateway.address.set(address);
+            }
             let (certificate, key) = match &self.tls {
                 None => (pki.serving.clone().into_bytes(), pki.serving_key.clone().into_bytes()),
                 Some((certificate, key)) => {
