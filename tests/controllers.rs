@@ -36,6 +36,8 @@ struct Cluster {
 }
 
 async fn cluster(components: &str) -> Cluster {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     let clock = Clock::virtual_clock();
     let mut builder = Server::builder().in_memory();
     builder.clock = clock.clone();
