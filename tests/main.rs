@@ -2,4 +2,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod controllers;
+mod door;
 mod store;
