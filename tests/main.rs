@@ -1,4 +1,5 @@
 //! The one integration-test binary: a module per room.
 #![allow(clippy::unwrap_used)]
 
+mod nodes;
 mod store;
