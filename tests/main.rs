@@ -1,5 +1,6 @@
 //! The one integration-test binary: a module per room.
 #![allow(clippy::unwrap_used)]
 
+mod door;
 mod nodes;
 mod store;

@@ -4,17 +4,21 @@ pub mod cluster_role_aggregation;
 pub mod cronjob;
 pub mod daemonset;
 pub mod deployment;
+pub mod disruption;
 pub mod endpoints;
 pub mod garbage_collector;
 pub mod hash;
 pub mod job;
 pub mod namespace;
+pub mod node;
 pub mod node_fit;
 pub mod owner;
 pub mod percent;
 pub mod pod_control;
+pub mod pod_gc;
 pub mod pods;
 pub mod replicaset;
+pub mod resource_quota;
 pub mod revisions;
 pub mod root_ca;
 pub mod service_account;
@@ -43,6 +47,12 @@ pub fn entries() -> Vec<Entry> {
         entry("serviceaccount-controller", &["serviceaccount"], service_account::run),
         entry("root-ca-certificate-publisher-controller", &["root-ca-cert-publisher"], root_ca::run),
         entry("clusterrole-aggregation-controller", &["clusterrole-aggregation"], cluster_role_aggregation::run),
+        entry("node-ipam-controller", &["nodeipam"], node::ipam::run),
+        entry("node-lifecycle-controller", &["nodelifecycle"], node::lifecycle::run),
+        entry("taint-eviction-controller", &[], node::taint_eviction::run),
+        entry("pod-garbage-collector-controller", &["podgc"], pod_gc::run),
+        entry("disruption-controller", &["disruption"], disruption::run),
+        entry("resourcequota-controller", &["resourcequota"], resource_quota::run),
         // Last, because it reads along with what the others watch.
         entry("garbage-collector-controller", &["garbagecollector"], garbage_collector::run),
     ]
