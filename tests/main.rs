@@ -1,5 +1,5 @@
 //! The one integration-test binary: a module per room.
 #![allow(clippy::unwrap_used)]
 
-mod store;
 mod door;
+mod store;

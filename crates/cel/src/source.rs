@@ -42,10 +42,7 @@ pub struct Issues {
 impl Issues {
     pub(crate) fn new(source: &str, mut issues: Vec<Issue>) -> Self {
         issues.sort_by_key(|i| i.location);
-        Issues {
-            source: source.to_owned(),
-            issues,
-        }
+        Issues { source: source.to_owned(), issues }
     }
 
     /// The issues, in the order of the text.
@@ -95,10 +92,7 @@ fn write_issue(f: &mut fmt::Formatter<'_>, source: &str, issue: &Issue) -> fmt::
 pub(crate) fn locate(source: &str, offset: usize) -> Location {
     let before = source.get(..offset).unwrap_or(source);
     let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-    Location {
-        line: before.bytes().filter(|b| *b == b'\n').count() as i32 + 1,
-        column: before[line_start..].chars().count() as i32,
-    }
+    Location { line: before.bytes().filter(|b| *b == b'\n').count() as i32 + 1, column: before[line_start..].chars().count() as i32 }
 }
 
 #[cfg(test)]
@@ -108,22 +102,13 @@ mod tests {
     #[test]
     fn the_caret_counts_code_points_and_widens_under_wide_characters() {
         let source = "a\n'é' + x";
-        let issues = Issues::new(
-            source,
-            vec![Issue {
-                location: locate(source, source.find('x').unwrap()),
-                message: "bad".into(),
-            }],
-        );
+        let issues = Issues::new(source, vec![Issue { location: locate(source, source.find('x').unwrap()), message: "bad".into() }]);
         assert_eq!(issues.to_string(), "ERROR: <input>:2:7: bad\n | 'é' + x\n | .．....^");
     }
 
     #[test]
     fn issues_beyond_a_hundred_are_counted() {
-        let issue = Issue {
-            location: Location { line: 1, column: 0 },
-            message: "m".into(),
-        };
+        let issue = Issue { location: Location { line: 1, column: 0 }, message: "m".into() };
         let text = Issues::new("x", vec![issue; 103]).to_string();
         assert!(text.ends_with("3 more errors were truncated"), "{text}");
     }

@@ -11,10 +11,7 @@ use crate::types::Type;
 use crate::value::Value;
 
 pub(crate) fn validate(source: &str, checked: &Checked) -> Vec<Issue> {
-    let mut validator = Validator {
-        checked,
-        found: Vec::new(),
-    };
+    let mut validator = Validator { checked, found: Vec::new() };
     let formatted = inside_format(checked);
     for id in 0..checked.ast.nodes.len() as ExprId {
         validator.literal_argument(id);
@@ -23,10 +20,10 @@ pub(crate) fn validate(source: &str, checked: &Checked) -> Vec<Issue> {
             validator.homogeneous(id);
         }
     }
-    let locations = validator.found.into_iter().map(|(id, message)| Issue {
-        location: locate(source, checked.ast.offsets[id as usize] as usize),
-        message,
-    });
+    let locations = validator
+        .found
+        .into_iter()
+        .map(|(id, message)| Issue { location: locate(source, checked.ast.offsets[id as usize] as usize), message });
     locations.collect()
 }
 
@@ -137,10 +134,7 @@ impl Validator<'_> {
             }
         }
         if items.len() > used {
-            let message = format!(
-                "too many arguments supplied to string.format (expected {used}, got {})",
-                items.len()
-            );
+            let message = format!("too many arguments supplied to string.format (expected {used}, got {})", items.len());
             self.found.push((id, message));
         }
     }
