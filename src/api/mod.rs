@@ -22,6 +22,7 @@ pub mod reviews;
 pub mod strategy;
 mod subresource;
 pub mod table;
+mod transient;
 mod watch;
 pub mod write;
 pub mod yaml;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use usher_components::clock::Clock;
+use usher_components::kubelet::Nodes;
 
 use crate::admission::Stack;
 use crate::registry::Registry;
@@ -45,6 +47,10 @@ pub struct Api {
     pub admission: Stack,
     /// What time it is.
     pub clock: Clock,
+    /// Access, token and identity reviews.
+    pub reviews: reviews::Reviews,
+    /// The kubelets of this process, for logs.
+    pub nodes: Nodes,
     /// Cluster IPs and node ports.
     pub services: kinds::services::Allocator,
     /// Counted here, shown by `/metrics`.
