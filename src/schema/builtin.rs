@@ -84,7 +84,7 @@ fn object(json: &Value, overlay: &Definition, sources: &Map<String, Value>) -> O
         if field.omit {
             object.omit_empty.push(name.clone());
         }
-        let default = if field.null { Some(Value::Null) } else { field.zero.clone().or_else(|| field.default.clone()) };
+        let default = if field.null { Some(Value::Null) } else { field.set.clone().or_else(|| field.default.clone()) };
         // A default that would be left out again is none.
         if let Some(default) = default.filter(|d| !(field.omit && super::is_zero(d))) {
             object.defaults.insert(name.clone(), default);
@@ -115,8 +115,8 @@ fn inline(json: &Value, field: &Field) -> Schema {
     schema
 }
 
-fn enumeration(values: &[&str]) -> Option<Box<Constraints>> {
-    let enumeration: Vec<Value> = values.iter().map(|&v| v.into()).collect();
+fn enumeration(values: &[String]) -> Option<Box<Constraints>> {
+    let enumeration: Vec<Value> = values.iter().map(|v| v.as_str().into()).collect();
     (!enumeration.is_empty()).then(|| Box::new(Constraints { enumeration, ..Constraints::default() }))
 }
 

@@ -6,8 +6,19 @@
 
 pub mod builtin;
 pub mod custom;
+pub mod decode;
+pub mod default;
+mod defaults;
 pub mod overlay;
+pub mod prune;
+pub mod quantity;
 pub mod source;
+pub mod syntax;
+pub mod time;
+pub mod yaml;
+
+pub use default::apply_defaults;
+pub use prune::prune;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

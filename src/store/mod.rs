@@ -131,6 +131,9 @@ pub struct Change {
     pub audit_id: Option<Arc<str>>,
 }
 
+/// A change with the entry that it replaced.
+pub type Logged = (Change, Option<Entry>);
+
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -175,15 +178,21 @@ pub trait Store: Send + Sync {
     fn revision(&self) -> BoxFuture<'_, Result<Revision>>;
     /// The oldest revision that can be read or followed from.
     fn floor(&self) -> Revision;
+    /// The oldest revision that clients may list or watch from: never below the floor, and above it where history is
+    /// kept longer than a client may be behind. A client below it is answered 410 Gone; reads of the server's own
+    /// (history, what an object was yesterday) go down to the floor.
+    fn window(&self) -> Revision {
+        self.floor()
+    }
     /// One entry.
     fn get<'a>(&'a self, key: &'a str, at: At) -> BoxFuture<'a, Result<Option<Entry>>>;
     /// The entries of a range.
     fn range(&self, range: Range, at: At) -> BoxFuture<'_, Result<Page>>;
-    /// Applies a batch; answers with its revision when it is durable and the sink has seen it.
+    /// Applies a batch; an empty one changes nothing and takes no revision. Answers with its revision when it is durable and the sink has seen it.
     fn commit(&self, batch: Batch) -> BoxFuture<'_, Result<Revision>>;
     /// The changes after `after`, up to and including `until`, of keys that begin with `prefix`, oldest first, each
     /// with the entry that it replaced.
-    fn log<'a>(&'a self, prefix: &'a str, after: Revision, until: Revision) -> BoxFuture<'a, Result<Vec<(Change, Option<Entry>)>>>;
+    fn log<'a>(&'a self, prefix: &'a str, after: Revision, until: Revision) -> BoxFuture<'a, Result<Vec<Logged>>>;
     /// Every kept version of one key, oldest first.
     fn history<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Vec<Change>>>;
     /// Forgets what only readers below `floor` could see.

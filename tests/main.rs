@@ -1,0 +1,5 @@
+//! The one integration-test binary: a module per room.
+#![allow(clippy::unwrap_used)]
+
+mod door;
+mod store;
