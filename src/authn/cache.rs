@@ -112,7 +112,7 @@ mod tests {
             cache.insert(digest([i.to_le_bytes().as_slice()]), i);
             assert_eq!(cache.get(&keep), Some(0));
         }
-        let kept = cache.shards.iter().map(|s| s.lock().young.len() + s.lock().old.len()).sum::<usize>();
+        let kept = cache.shards.iter().map(|shard| shard.lock()).map(|s| s.young.len() + s.old.len()).sum::<usize>();
         assert!(kept <= 64 + SHARDS, "{kept}");
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 
-use super::{Attributes, Authorizer, Decision};
+use crate::request::User;
+
+use super::{Attributes, Authorizer, Decision, ResolvedRules};
 
 /// What one authoriser said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +85,18 @@ impl Authorizer for Chain {
             Decision::NoOpinion(reasons.into())
         })
     }
+
+    fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
+        let mut all = ResolvedRules::default();
+        for authorizer in self.authorizers.load().iter() {
+            let rules = authorizer.rules_for(user, namespace);
+            all.resource.extend(rules.resource);
+            all.non_resource.extend(rules.non_resource);
+            all.incomplete |= rules.incomplete;
+            all.errors.extend(rules.errors);
+        }
+        all
+    }
 }
 
 impl std::fmt::Debug for Chain {
@@ -95,7 +109,7 @@ impl std::fmt::Debug for Chain {
 mod tests {
     use super::super::always::{AlwaysAllow, AlwaysDeny, Masters};
     use super::*;
-    use crate::request::{User, parse};
+    use crate::request::parse;
 
     struct Never;
 

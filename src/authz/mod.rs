@@ -6,6 +6,8 @@
 pub mod always;
 pub mod chain;
 pub mod forbidden;
+pub mod impersonation;
+pub mod node;
 pub mod rbac;
 
 pub use forbidden::forbidden;
@@ -14,6 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use crate::request::{RequestInfo, User};
 
@@ -51,10 +54,27 @@ impl Decision {
     }
 }
 
+/// What a user may do, in the form of SelfSubjectRulesReview.
+#[derive(Clone, Debug, Default)]
+pub struct ResolvedRules {
+    /// `ResourceRule`s.
+    pub resource: Vec<Value>,
+    /// `NonResourceRule`s.
+    pub non_resource: Vec<Value>,
+    /// Whether there may be more than is told.
+    pub incomplete: bool,
+    /// What could not be found out.
+    pub errors: Vec<String>,
+}
+
 /// One way to decide.
 pub trait Authorizer: Send + Sync {
     /// The name in the trace.
     fn name(&self) -> &'static str;
     /// Decides.
     fn decide<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Decision>;
+    /// Everything that a user may do in a namespace, as far as this authoriser can tell; for reviews.
+    fn rules_for(&self, _user: &User, _namespace: &str) -> ResolvedRules {
+        ResolvedRules::default()
+    }
 }

@@ -1,7 +1,10 @@
 //! Splits an expression into tokens. Characters that start no token become issues and are skipped, as in
 //! Kubernetes' parser, which then goes on. Does not unescape literals; see [`crate::literal`].
 
-use crate::source::{Issue, locate};
+use crate::source::Finding;
+
+/// How many unrecognised characters are reported before giving up.
+const MAX_ERRORS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
@@ -52,7 +55,7 @@ pub(crate) struct Lexeme {
     pub end: u32,
 }
 
-pub(crate) fn lex(source: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
+pub(crate) fn lex(source: &str, issues: &mut Vec<Finding>) -> Vec<Lexeme> {
     let bytes = source.as_bytes();
     let mut tokens = Vec::with_capacity(source.len() / 3 + 2);
     let mut at = 0;
@@ -71,24 +74,19 @@ pub(crate) fn lex(source: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
         }
         if let Some((token, end)) = next(source, bytes, at) {
             at = end;
-            tokens.push(Lexeme {
-                token,
-                start: start as u32,
-                end: end as u32,
-            });
+            tokens.push(Lexeme { token, start: start as u32, end: end as u32 });
         } else {
             at = skip_unrecognised(source, at);
-            issues.push(Issue {
-                location: locate(source, start),
-                message: format!("Syntax error: token recognition error at: '{}'", &source[start..at]),
-            });
+            if issues.len() == MAX_ERRORS {
+                let message = format!("Syntax error: More than {MAX_ERRORS} syntax errors");
+                issues.push(Finding::new(start as u32, message));
+                break;
+            }
+            let message = format!("Syntax error: token recognition error at: '{}'", &source[start..at]);
+            issues.push(Finding::new(start as u32, message));
         }
     }
-    tokens.push(Lexeme {
-        token: Token::End,
-        start: bytes.len() as u32,
-        end: bytes.len() as u32,
-    });
+    tokens.push(Lexeme { token: Token::End, start: bytes.len() as u32, end: bytes.len() as u32 });
     tokens
 }
 
@@ -143,9 +141,7 @@ fn next(source: &str, bytes: &[u8], at: usize) -> Option<(Token, usize)> {
         b'0'..=b'9' => Some(number(bytes, at)),
         b'"' | b'\'' => string(bytes, at, false).map(|end| (Token::String, end)),
         b'`' => {
-            let end = bytes[at + 1..]
-                .iter()
-                .position(|b| !(b.is_ascii_alphanumeric() || b"_.-/ ".contains(b)))?;
+            let end = bytes[at + 1..].iter().position(|b| !(b.is_ascii_alphanumeric() || b"_.-/ ".contains(b)))?;
             (end > 0 && bytes[at + 1 + end] == b'`').then_some((Token::EscapedIdent, at + end + 2))
         }
         b'a'..=b'z' | b'A'..=b'Z' | b'_' => Some(prefixed_string(bytes, at).unwrap_or_else(|| word(source, bytes, at))),
@@ -300,12 +296,6 @@ mod tests {
         let mut issues = Vec::new();
         lex("*@a | b", &mut issues);
         let texts: Vec<_> = issues.iter().map(|i| i.message.as_str()).collect();
-        assert_eq!(
-            texts,
-            [
-                "Syntax error: token recognition error at: '@'",
-                "Syntax error: token recognition error at: '| '"
-            ]
-        );
+        assert_eq!(texts, ["Syntax error: token recognition error at: '@'", "Syntax error: token recognition error at: '| '"]);
     }
 }

@@ -48,12 +48,7 @@ impl Default for Budget {
 impl Budget {
     /// A budget for all evaluations together, with Kubernetes' limit for each.
     pub fn new(total: u64) -> Self {
-        Budget {
-            per_call: PER_CALL_LIMIT,
-            remaining: total,
-            used: 0,
-            deadline: None,
-        }
+        Budget { per_call: PER_CALL_LIMIT, remaining: total, used: 0, deadline: None }
     }
 
     /// Changes what a single evaluation may cost.
@@ -98,6 +93,8 @@ pub(crate) struct Meter {
     work: u64,
     next_look: u64,
     deadline: Option<Instant>,
+    /// Regular expressions that the evaluation has compiled.
+    pub regexes: Vec<(String, regex::Regex)>,
 }
 
 impl Meter {
@@ -109,6 +106,7 @@ impl Meter {
             work: 0,
             next_look: CLOCK_INTERVAL,
             deadline: budget.deadline,
+            regexes: Vec::new(),
         }
     }
 
@@ -125,11 +123,7 @@ impl Meter {
 
     #[cold]
     fn exceeded(&self) -> EvalError {
-        if self.cost > self.per_call {
-            EvalError::CostLimitExceeded
-        } else {
-            EvalError::BudgetExhausted
-        }
+        if self.cost > self.per_call { EvalError::CostLimitExceeded } else { EvalError::BudgetExhausted }
     }
 
     /// Counts steps that are not charged for.

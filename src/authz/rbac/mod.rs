@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 
 use crate::request::User;
 
-use super::{Attributes, Authorizer, Decision};
+use super::{Attributes, Authorizer, Decision, ResolvedRules};
 use index::{GROUP, Grant, Index, SubjectKind};
 use rule::Rule;
 
@@ -129,6 +129,16 @@ impl Authorizer for Rbac {
 
     fn decide<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Decision> {
         Box::pin(std::future::ready(self.decide_now(attributes)))
+    }
+
+    fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
+        let found = Rbac::rules_for(self, user, namespace);
+        ResolvedRules {
+            resource: found.rules.iter().filter_map(Rule::resource_rule).collect(),
+            non_resource: found.rules.iter().filter_map(Rule::non_resource_rule).collect(),
+            incomplete: !found.errors.is_empty(),
+            errors: found.errors,
+        }
     }
 }
 
