@@ -6,6 +6,7 @@ use usher_cel::{Environment, Type};
 
 use super::params::resource_of;
 use super::snapshot::Policies;
+use crate::admission::manifest::SUFFIX;
 use crate::admission::expression::{Site, compile_error, environment};
 use crate::admission::{Cluster, Write};
 use crate::status::{FieldError, Status};
@@ -13,6 +14,14 @@ use crate::status::{FieldError, Status};
 /// Checks a write of a policy, a binding or a webhook configuration.
 pub fn definition(write: &Write, validating: &Policies, cluster: &Cluster) -> Result<(), Status> {
     let object = write.object();
+    if object.is_null() {
+        return Ok(());
+    }
+    if write.name.ends_with(SUFFIX) {
+        let detail = format!("the suffix {SUFFIX:?} is reserved for configuration from manifests");
+        let error = FieldError::invalid("metadata.name", &json!(write.name), detail);
+        return Err(Status::invalid(&write.resource.group, &write.resource.kind, &write.name, vec![error]));
+    }
     let errors = match &*write.resource.plural {
         "validatingadmissionpolicies" | "mutatingadmissionpolicies" => policy(object),
         "validatingwebhookconfigurations" | "mutatingwebhookconfigurations" => webhooks(object),
