@@ -1,9 +1,12 @@
 //! The controllers against a whole server in memory, through its HTTP stack, each under its own identity. In place of
 //! nodes stands a few lines that let every Pod run.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Service, ServiceAccount};
@@ -28,6 +31,57 @@ impl ClientFor for Clients {
     }
 }
 
+/// Clients that meet with everything a client may meet with: the first change of every object conflicts, every seventh
+/// creation fails, and watches end after a few events.
+struct Unlucky {
+    clients: Clients,
+    conflicted: Arc<Mutex<HashSet<String>>>,
+    creations: Arc<AtomicUsize>,
+}
+
+impl ClientFor for Unlucky {
+    fn client(&self, identity: &Identity) -> Client {
+        let client = self.clients.client(identity);
+        let (conflicted, creations) = (self.conflicted.clone(), self.creations.clone());
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let client = client.clone();
+            let (path, change) = (request.uri().path().to_owned(), matches!(request.method().as_str(), "PUT" | "PATCH"));
+            let watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let creation = request.method() == "POST" && !path.ends_with("/events");
+            let conflict = change && !path.contains("/events/") && conflicted.lock().unwrap().insert(path);
+            let failure = creation && creations.fetch_add(1, Ordering::SeqCst) % 7 == 6;
+            async move {
+                if conflict {
+                    return Ok(refusal(409, "Conflict"));
+                }
+                if failure {
+                    return Ok(refusal(500, "InternalError"));
+                }
+                let response = client.send(request).await?;
+                if !watch {
+                    return Ok(response.map(|body| body.map_err(tower::BoxError::from).boxed_unsync()));
+                }
+                let events = |(mut body, left): (kube::client::Body, u32)| async move {
+                    let frame = if left == 0 { None } else { body.frame().await };
+                    frame.map(|frame| (frame.map_err(tower::BoxError::from), (body, left - 1)))
+                };
+                Ok::<_, tower::BoxError>(response.map(|body| StreamBody::new(futures::stream::unfold((body, 3), events)).boxed_unsync()))
+            }
+        });
+        Client::new(service, "default")
+    }
+}
+
+type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>>;
+
+fn refusal(code: u16, reason: &str) -> Answer {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": "bad luck", "code": code});
+    let body = http_body_util::Full::new(bytes::Bytes::from(status.to_string())).map_err(|never| match never {});
+    let mut response = http::Response::new(body.boxed_unsync());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+    response
+}
+
 /// A server with controllers.
 struct Cluster {
     server: Server,
@@ -37,6 +91,10 @@ struct Cluster {
 }
 
 async fn cluster(components: &str) -> Cluster {
+    cluster_with(components, |router| Arc::new(Clients(router))).await
+}
+
+async fn cluster_with(components: &str, clients: impl FnOnce(axum::Router) -> Arc<dyn ClientFor>) -> Cluster {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     let clock = Clock::virtual_clock();
@@ -45,7 +103,7 @@ async fn cluster(components: &str) -> Cluster {
     builder.components = "none".into();
     let server = builder.start().await.unwrap();
     let options = Options { root_ca: Some("-----BEGIN CERTIFICATE-----".into()), ..Options::default() };
-    let clients = Arc::new(Clients(server.router()));
+    let clients = clients(server.router());
     let components = usher_components::start(&components.parse().unwrap(), clients, clock.clone(), options).unwrap();
     let client = server.client();
     Cluster { server, components, clock, client }
@@ -242,7 +300,7 @@ async fn a_cron_job_fires_when_the_clock_is_moved_and_its_job_expires() {
     cluster.run_pods();
     apply(
         &cluster.api::<CronJob>(),
-        json!({"metadata": {"name": "tick"}, "spec": {"schedule": "*/10 * * * *", "jobTemplate": {"spec": {"ttlSecondsAfterFinished": 60,
+        json!({"metadata": {"name": "tick"}, "spec": {"schedule": "*/10 * * * *", "jobTemplate": {"spec": {"ttlSecondsAfterFinished": 3600,
             "template": {"metadata": {"annotations": {"test/exit": "0"}}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}}}),
     )
     .await;
@@ -251,7 +309,7 @@ async fn a_cron_job_fires_when_the_clock_is_moved_and_its_job_expires() {
     until("it has fired", || async { !jobs.list(&ListParams::default()).await.unwrap().items.is_empty() }).await;
     let name = jobs.list(&ListParams::default()).await.unwrap().items[0].name_any();
     until("its Job is complete", || async { jobs.get(&name).await.unwrap().status.unwrap_or_default().completion_time.is_some() }).await;
-    cluster.clock.advance(Duration::from_secs(61)).await;
+    cluster.clock.advance(Duration::from_secs(3700)).await;
     until("its Job has expired", || async { jobs.get_opt(&name).await.unwrap().is_none() }).await;
     cluster.stop().await;
 }
@@ -382,5 +440,28 @@ async fn a_node_that_falls_silent_is_tainted_and_its_pods_are_evicted() {
     cluster.clock.advance(Duration::from_secs(310)).await;
     until("the Pod is evicted", || async { pods.get_opt("p").await.unwrap().is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()) })
         .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conflicts_failed_creations_and_cut_watches_only_delay_the_work() {
+    let cluster = cluster_with("controllers", |router| {
+        Arc::new(Unlucky { clients: Clients(router), conflicted: Arc::default(), creations: Arc::default() })
+    })
+    .await;
+    cluster.run_pods();
+    let (deployments, jobs) = (cluster.api::<Deployment>(), cluster.api::<Job>());
+    apply(&deployments, deployment(20, "web:1")).await;
+    let template = json!({"metadata": {"annotations": {"test/exit": "0"}}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    apply(&jobs, json!({"metadata": {"name": "work"}, "spec": {"completions": 5, "parallelism": 3, "template": template}})).await;
+    until("it is rolled out", || rolled_out(&deployments)).await;
+    until("the work is done", || async { jobs.get("work").await.unwrap().status.unwrap_or_default().succeeded == Some(5) }).await;
+    let pods = cluster.api::<Pod>().list(&ListParams::default().labels("app=web")).await.unwrap().items;
+    assert_eq!(pods.len(), 20, "and none too many");
+    deployments.delete("web", &DeleteParams::background()).await.unwrap();
+    until("nothing is left", || async {
+        cluster.api::<Pod>().list(&ListParams::default().labels("app=web")).await.unwrap().items.is_empty()
+    })
+    .await;
     cluster.stop().await;
 }
