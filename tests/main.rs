@@ -3,4 +3,5 @@
 
 mod controllers;
 mod door;
+mod nodes;
 mod store;

@@ -164,7 +164,18 @@ impl Builder {
             let config = tls::server_config(&certificate, &key).map_err(fail)?;
             serving = Some(tokio::spawn(listener::serve(listener, config, router.clone(), stop.clone())));
         }
-        bootstrap::run(&api).await.map_err(fail)?;
+        let taken = api.state.topic("services").await.map_err(|e| fail(e.to_string()))?;
+        for service in taken.list(&taken.prefix(), None, 0, 0, |_| true).objects {
+            api.services.take(service.value());
+        }
+        let advertised = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6443)));
+        let cluster = crate::registry::bootstrap::Settings {
+            advertise_address: advertised.ip().to_string(),
+            port: advertised.port(),
+            now: self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            ..Default::default()
+        };
+        bootstrap::run(&api, &cluster).await.map_err(fail)?;
         let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
         let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };
         let clients: Arc<dyn ClientFor> = Arc::new(InProcessClients(router.clone()));
