@@ -16,7 +16,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use usher::Server;
 use usher::request::User;
-use usher_components::runtime::{ClientFor, Handle, Identity};
+use usher_components::runtime::{ClientFor, Handle, Identity, LeaderElection};
 use usher_components::{Clock, Options};
 
 /// Clients over the server's own stack.
@@ -25,8 +25,7 @@ struct Clients(axum::Router);
 impl ClientFor for Clients {
     fn client(&self, identity: &Identity) -> Client {
         let mut groups: Vec<&str> = identity.groups.iter().map(String::as_str).collect();
-        // What each controller may do is the bootstrap roles' business, and theirs to test.
-        groups.extend(["system:authenticated", "system:masters"]);
+        groups.push("system:authenticated");
         usher::client::client(&self.0, User::new(&identity.name, &groups))
     }
 }
@@ -100,7 +99,6 @@ async fn cluster_with(components: &str, clients: impl FnOnce(axum::Router) -> Ar
     let clock = Clock::virtual_clock();
     let mut builder = Server::builder().in_memory();
     builder.clock = clock.clone();
-    builder.components = "none".into();
     let server = builder.start().await.unwrap();
     let options = Options { root_ca: Some("-----BEGIN CERTIFICATE-----".into()), ..Options::default() };
     let clients = clients(server.router());
@@ -464,4 +462,70 @@ async fn conflicts_failed_creations_and_cut_watches_only_delay_the_work() {
     })
     .await;
     cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_processes_one_leads_and_the_other_takes_over() {
+    let cluster = cluster("none").await;
+    let process = |name: &str| {
+        let options = Options { leader_election: Some(LeaderElection::new("kube-controller-manager", name)), ..Options::default() };
+        let clients = Arc::new(Clients(cluster.server.router()));
+        usher_components::start(&"job,cronjob".parse().unwrap(), clients, cluster.clock.clone(), options).unwrap()
+    };
+    let first = process("first");
+    until("the first one leads", || async { first.running().len() == 2 }).await;
+    let second = process("second");
+    cluster.clock.advance(Duration::from_secs(60)).await;
+    assert!(second.running().is_empty(), "as long as the first one renews");
+    first.shutdown().await;
+    cluster.clock.advance(Duration::from_secs(30)).await;
+    until("the second one leads", || async { second.running().len() == 2 }).await;
+    second.shutdown().await;
+    cluster.stop().await;
+}
+
+/// Prints how long it takes; the numbers mean something only in a release build.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn a_thousand_replicas_over_twenty_nodes() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    let mut builder = Server::builder().in_memory();
+    builder.nodes = 20;
+    builder.components = "*".into();
+    let server = builder.start().await.unwrap();
+    let pods = server.components.watches().of::<Pod>();
+    let nodes = server.components.watches().of::<Node>();
+    let is_ready = |node: &Node| {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+            && node.spec.as_ref().is_some_and(|spec| spec.pod_cidr.is_some() && spec.taints.as_ref().is_none_or(Vec::is_empty))
+    };
+    until("the nodes are ready", || async { nodes.list().iter().filter(|node| is_ready(node)).count() == 20 }).await;
+    let start = std::time::Instant::now();
+    let (count, bound, ready) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counters = (count.clone(), bound.clone(), ready.clone());
+    let _subscription = pods.subscribe(move |change| {
+        let node = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
+        let well = |pod: Option<&Arc<Pod>>| {
+            let conditions = pod.and_then(|pod| pod.status.as_ref()).and_then(|status| status.conditions.as_ref());
+            conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+        };
+        counters.0.fetch_add(usize::from(change.old.is_none()), Ordering::SeqCst);
+        counters.1.fetch_add(usize::from(node(change.new) && !node(change.old)), Ordering::SeqCst);
+        counters.2.fetch_add(usize::from(well(change.new) && !well(change.old)), Ordering::SeqCst);
+    });
+    let deployments: Api<Deployment> = Api::namespaced(server.client(), "default");
+    apply(&deployments, deployment(1000, "web:1")).await;
+    for (what, counter) in [("created", &count), ("bound", &bound), ("ready", &ready)] {
+        while counter.load(Ordering::SeqCst) < 1000 && start.elapsed() < Duration::from_secs(60) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        println!("{what}: {} after {:?}", counter.load(Ordering::SeqCst), start.elapsed());
+    }
+    until("it is rolled out", || rolled_out(&deployments)).await;
+    println!("rolled out: {:?}", start.elapsed());
+    println!("{}", server.components.metrics());
+    server.components.shutdown().await;
+    server.stop().await;
 }
