@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::ast::{Ast, Comprehension, Entry, Expr, ExprId, Literal, Macro, operators};
 use crate::declarations::{self, Function, Overload};
 use crate::environment::Environment;
-use crate::source::{Issue, locate};
+use crate::source::Finding;
 use crate::types::{Type, named_type, signature};
 use crate::unify::{Substitution, instantiate, most_general};
 
@@ -51,16 +51,19 @@ impl Checked {
             return None;
         };
         Some(match self.reference(id) {
-            Reference::Function { name, namespaced, overloads } => (name, target.filter(|_| !namespaced), args, overloads),
+            Reference::Function {
+                name,
+                namespaced,
+                overloads,
+            } => (name, target.filter(|_| !namespaced), args, overloads),
             _ => (function, *target, args, &[]),
         })
     }
 }
 
-pub(crate) fn check(source: &str, ast: Ast, environment: &Environment) -> Result<Checked, Vec<Issue>> {
+pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<Finding>> {
     let count = ast.nodes.len();
     let mut checker = Checker {
-        source,
         ast: &ast,
         environment,
         types: vec![Type::Error; count],
@@ -70,7 +73,13 @@ pub(crate) fn check(source: &str, ast: Ast, environment: &Environment) -> Result
         issues: Vec::new(),
     };
     checker.check(ast.root);
-    let Checker { mut types, references, substitution, issues, .. } = checker;
+    let Checker {
+        mut types,
+        references,
+        substitution,
+        issues,
+        ..
+    } = checker;
     if !issues.is_empty() {
         return Err(issues);
     }
@@ -81,19 +90,18 @@ pub(crate) fn check(source: &str, ast: Ast, environment: &Environment) -> Result
 }
 
 struct Checker<'c> {
-    source: &'c str,
     ast: &'c Ast,
     environment: &'c Environment,
     types: Vec<Type>,
     references: Vec<Reference>,
     substitution: Substitution,
     locals: Vec<(Arc<str>, Type)>,
-    issues: Vec<Issue>,
+    issues: Vec<Finding>,
 }
 
 impl Checker<'_> {
     fn report(&mut self, offset: u32, message: String) {
-        self.issues.push(Issue { location: locate(self.source, offset as usize), message });
+        self.issues.push(Finding::new(offset, message));
     }
 
     fn report_at(&mut self, id: ExprId, message: String) {
@@ -259,7 +267,11 @@ impl Checker<'_> {
         }
         match self.resolve_overloads(function, target.is_some(), &arguments) {
             Some((t, overloads)) => {
-                self.references[id as usize] = Reference::Function { name: function.name, namespaced, overloads };
+                self.references[id as usize] = Reference::Function {
+                    name: function.name,
+                    namespaced,
+                    overloads,
+                };
                 t
             }
             None => self.no_overload(id, function.name, target.is_some(), &arguments),
@@ -268,7 +280,10 @@ impl Checker<'_> {
 
     fn no_overload(&mut self, id: ExprId, function: &str, member: bool, arguments: &[Type]) -> Type {
         let arguments: Vec<Type> = arguments.iter().map(|t| self.substitution.resolve(t, true)).collect();
-        let message = format!("found no matching overload for '{function}' applied to '{}'", signature(member, &arguments));
+        let message = format!(
+            "found no matching overload for '{function}' applied to '{}'",
+            signature(member, &arguments)
+        );
         self.report_at(id, message);
         Type::Error
     }
@@ -284,17 +299,15 @@ impl Checker<'_> {
         if !fits {
             return Type::Error;
         }
-        self.references[id as usize] =
-            Reference::Function { name: function.name, namespaced: false, overloads: function.overloads.iter().collect() };
+        self.references[id as usize] = Reference::Function {
+            name: function.name,
+            namespaced: false,
+            overloads: function.overloads.iter().collect(),
+        };
         Type::Bool
     }
 
-    fn resolve_overloads(
-        &mut self,
-        function: &'static Function,
-        member: bool,
-        arguments: &[Type],
-    ) -> Option<(Type, Vec<&'static Overload>)> {
+    fn resolve_overloads(&mut self, function: &'static Function, member: bool, arguments: &[Type]) -> Option<(Type, Vec<&'static Overload>)> {
         let mut result: Option<Type> = None;
         let mut found = Vec::new();
         for overload in function.overloads.iter().filter(|o| o.member == member) {
@@ -305,7 +318,8 @@ impl Checker<'_> {
                 let fits = self.substitution.assignable_all(arguments, overload.parameters.iter());
                 (fits, overload.result.clone())
             } else {
-                let variables: Vec<(char, Type)> = overload.variables.iter().map(|name| (*name, self.substitution.fresh())).collect();
+                let variables: Vec<(char, Type)> =
+                    overload.variables.iter().map(|name| (*name, self.substitution.fresh())).collect();
                 let parameters: Vec<Type> = overload.parameters.iter().map(|p| instantiate(p, &variables)).collect();
                 let fits = self.substitution.assignable_all(arguments, parameters.iter());
                 (fits, instantiate(&overload.result, &variables))
@@ -498,7 +512,11 @@ impl Checker<'_> {
         let resolved = declarations::find(name, false).and_then(|f| self.resolve_overloads(f, true, &arguments));
         match resolved {
             Some((t, overloads)) => {
-                self.references[id as usize] = Reference::Function { name: "@sortByAssociatedKeys", namespaced: false, overloads };
+                self.references[id as usize] = Reference::Function {
+                    name: "@sortByAssociatedKeys",
+                    namespaced: false,
+                    overloads,
+                };
                 t
             }
             None => self.no_overload(id, name, true, &arguments),

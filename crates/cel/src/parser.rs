@@ -8,7 +8,7 @@ use crate::ast::{Ast, Entry, Expr, ExprId, Literal, operators};
 use crate::lexer::{Lexeme, Token, lex};
 use crate::literal;
 use crate::macros;
-use crate::source::{Issue, Location, locate};
+use crate::source::Finding;
 
 /// The largest expression, in code points.
 pub const MAX_EXPRESSION_CODE_POINTS: usize = 100_000;
@@ -18,23 +18,8 @@ pub const MAX_RECURSION_DEPTH: usize = 250;
 const OPERAND: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
+    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
+    "namespace", "return", "var", "void", "while",
 ];
 
 /// A syntax error has been reported; there is nothing to go on with.
@@ -42,13 +27,10 @@ pub(crate) struct Stop;
 
 type Parsed<T> = Result<T, Stop>;
 
-pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
+pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
     let size = source.chars().count();
     if size > MAX_EXPRESSION_CODE_POINTS {
-        return Err(vec![Issue {
-            location: Location::NONE,
-            message: format!("expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"),
-        }]);
+        return Err(vec![Finding::everywhere(format!("expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"))]);
     }
     let mut issues = Vec::new();
     let tokens = lex(source, &mut issues);
@@ -57,9 +39,14 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
     match root {
         Ok(root) if parser.issues.is_empty() => {
             if parser.heights[root as usize] > MAX_RECURSION_DEPTH as u32 {
-                return Err(vec![Issue { location: Location::NONE, message: "max recursion depth exceeded".into() }]);
+                return Err(vec![Finding::everywhere("max recursion depth exceeded")]);
             }
-            Ok(Ast { nodes: parser.nodes, offsets: parser.offsets, spans: parser.spans, root })
+            Ok(Ast {
+                nodes: parser.nodes,
+                offsets: parser.offsets,
+                spans: parser.spans,
+                root,
+            })
         }
         _ => Err(parser.issues),
     }
@@ -74,7 +61,7 @@ pub(crate) struct Parser<'s> {
     spans: Vec<(u32, u32)>,
     /// Levels of operators, selections and calls below each node.
     heights: Vec<u32>,
-    issues: Vec<Issue>,
+    issues: Vec<Finding>,
     expr_depth: usize,
     relation_depth: usize,
     calc_depth: usize,
@@ -82,7 +69,7 @@ pub(crate) struct Parser<'s> {
 }
 
 impl<'s> Parser<'s> {
-    fn new(source: &'s str, tokens: Vec<Lexeme>, issues: Vec<Issue>) -> Self {
+    fn new(source: &'s str, tokens: Vec<Lexeme>, issues: Vec<Finding>) -> Self {
         let capacity = tokens.len();
         Parser {
             source,
@@ -140,7 +127,7 @@ impl<'s> Parser<'s> {
     }
 
     pub fn report(&mut self, offset: u32, message: impl Into<String>) {
-        self.issues.push(Issue { location: locate(self.source, offset as usize), message: message.into() });
+        self.issues.push(Finding::new(offset, message));
     }
 
     fn shown(&self, lexeme: Lexeme) -> &'s str {
@@ -168,8 +155,7 @@ impl<'s> Parser<'s> {
     }
 
     fn too_deep<T>(&mut self) -> Parsed<T> {
-        self.issues
-            .push(Issue { location: Location::NONE, message: format!("expression recursion limit exceeded: {MAX_RECURSION_DEPTH}") });
+        self.issues.push(Finding::everywhere(format!("expression recursion limit exceeded: {MAX_RECURSION_DEPTH}")));
         Err(Stop)
     }
 
@@ -196,7 +182,11 @@ impl<'s> Parser<'s> {
 
     fn call(&mut self, offset: u32, start: u32, function: &str, args: Vec<ExprId>) -> ExprId {
         let height = 1 + self.height(args.iter().copied());
-        let call = Expr::Call { function: function.into(), target: None, args };
+        let call = Expr::Call {
+            function: function.into(),
+            target: None,
+            args,
+        };
         self.node(offset, start, height, call)
     }
 
@@ -233,7 +223,11 @@ impl<'s> Parser<'s> {
         let name = if operator == Token::Or { operators::OR } else { operators::AND };
         let height = self.height(terms.iter().copied());
         let start = self.span(first).0;
-        let call = Expr::Call { function: name.into(), target: None, args: terms };
+        let call = Expr::Call {
+            function: name.into(),
+            target: None,
+            args: terms,
+        };
         Ok(self.node(offset, start, height, call))
     }
 
@@ -299,7 +293,11 @@ impl<'s> Parser<'s> {
             return Ok(operand);
         }
         let height = self.height([operand]);
-        let call = Expr::Call { function: function.into(), target: None, args: vec![operand] };
+        let call = Expr::Call {
+            function: function.into(),
+            target: None,
+            args: vec![operand],
+        };
         Ok(self.node(first.start, first.start, height, call))
     }
 
@@ -357,10 +355,18 @@ impl<'s> Parser<'s> {
         let height = 1 + self.height([operand]);
         if optional {
             let literal = self.node(name.start, name.start, 0, Expr::Literal(Literal::String(field)));
-            let call = Expr::Call { function: operators::OPT_SELECT.into(), target: None, args: vec![operand, literal] };
+            let call = Expr::Call {
+                function: operators::OPT_SELECT.into(),
+                target: None,
+                args: vec![operand, literal],
+            };
             return Ok(self.node(dot.start, start, height, call));
         }
-        let select = Expr::Select { operand, field, test: false };
+        let select = Expr::Select {
+            operand,
+            field,
+            test: false,
+        };
         Ok(self.node(dot.start, start, height, select))
     }
 
@@ -386,7 +392,11 @@ impl<'s> Parser<'s> {
         let height = 1 + self.height(args.iter().copied().chain([target]));
         let expr = match macros::expand(self, offset, name, Some(target), &args) {
             Some(expr) => expr,
-            None => Expr::Call { function: name.into(), target: Some(target), args },
+            None => Expr::Call {
+                function: name.into(),
+                target: Some(target),
+                args,
+            },
         };
         self.node(offset, start, height, expr)
     }
@@ -423,34 +433,15 @@ impl<'s> Parser<'s> {
             }
             Token::LeftBracket => self.list(),
             Token::LeftBrace => self.map(),
-            Token::Minus
-            | Token::Int
-            | Token::Uint
-            | Token::Float
-            | Token::String
-            | Token::Bytes
-            | Token::True
-            | Token::False
-            | Token::Null => self.literal(),
+            Token::Minus | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes | Token::True
+            | Token::False | Token::Null => self.literal(),
             Token::End | Token::Dot => self.unexpected("mismatched", OPERAND),
             _ => {
                 let next_starts = matches!(
                     self.peek_at(1),
-                    Token::Ident
-                        | Token::Dot
-                        | Token::LeftParen
-                        | Token::LeftBracket
-                        | Token::LeftBrace
-                        | Token::Minus
-                        | Token::Exclamation
-                        | Token::Int
-                        | Token::Uint
-                        | Token::Float
-                        | Token::String
-                        | Token::Bytes
-                        | Token::True
-                        | Token::False
-                        | Token::Null
+                    Token::Ident | Token::Dot | Token::LeftParen | Token::LeftBracket | Token::LeftBrace | Token::Minus
+                        | Token::Exclamation | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes
+                        | Token::True | Token::False | Token::Null
                 );
                 self.unexpected(if next_starts { "extraneous" } else { "mismatched" }, OPERAND)
             }
@@ -474,7 +465,11 @@ impl<'s> Parser<'s> {
         let height = self.height(args.iter().copied());
         let expr = match macros::expand(self, open.start, &name, None, &args) {
             Some(expr) => expr,
-            None => Expr::Call { function: name, target: None, args },
+            None => Expr::Call {
+                function: name,
+                target: None,
+                args,
+            },
         };
         Ok(self.node(open.start, start, height, expr))
     }
@@ -496,7 +491,10 @@ impl<'s> Parser<'s> {
                 Token::LeftBrace => {
                     let fields = self.fields()?;
                     let height = self.height(fields.iter().map(|f| f.value));
-                    let expr = Expr::Struct { name: name.into(), fields };
+                    let expr = Expr::Struct {
+                        name: name.into(),
+                        fields,
+                    };
                     return Ok(self.node(lexeme.start, start, height, expr));
                 }
                 _ => name.push_str(self.text(lexeme)),
@@ -520,7 +518,12 @@ impl<'s> Parser<'s> {
             self.advance();
             let colon = self.expect(Token::Colon, "':'")?;
             let value = self.expr()?;
-            fields.push(Entry { offset: colon.start, key, value, optional });
+            fields.push(Entry {
+                offset: colon.start,
+                key,
+                value,
+                optional,
+            });
             if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
                 break;
             }
@@ -567,7 +570,12 @@ impl<'s> Parser<'s> {
             let key = self.expr()?;
             let colon = self.expect(Token::Colon, "':'")?;
             let value = self.expr()?;
-            entries.push(Entry { offset: colon.start, key, value, optional });
+            entries.push(Entry {
+                offset: colon.start,
+                key,
+                value,
+                optional,
+            });
             if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
                 break;
             }
@@ -644,9 +652,15 @@ mod tests {
             error("1 + "),
             format!("ERROR: <input>:1:5: Syntax error: mismatched input '<EOF>' expecting {OPERAND}\n | 1 + \n | ....^")
         );
-        assert_eq!(error("a b"), "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^");
+        assert_eq!(
+            error("a b"),
+            "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^"
+        );
         assert_eq!(error("(1"), "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^");
-        assert_eq!(error("[1, 2"), "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^");
+        assert_eq!(
+            error("[1, 2"),
+            "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^"
+        );
         assert!(error("a.true").contains("mismatched input 'true' expecting IDENTIFIER"));
         assert!(error("namespace.x").contains("reserved identifier: namespace"));
     }
@@ -663,7 +677,10 @@ mod tests {
         assert!(parse(&format!("a{}", " && a".repeat(10_000))).is_ok());
         assert!(parse(&"-".repeat(50_000)).is_err());
         let huge = error(&"1 + ".repeat(262_144));
-        assert_eq!(huge, "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 1048576, limit 100000");
+        assert_eq!(
+            huge,
+            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 1048576, limit 100000"
+        );
     }
 
     #[test]
