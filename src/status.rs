@@ -14,6 +14,8 @@ pub struct Status {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
+    /// Where a client whose list expired can go on, inconsistently.
+    pub continues: Option<String>,
 }
 
 /// `StatusDetails`: what the failure is about, and each single cause.
@@ -47,7 +49,7 @@ pub struct Cause {
 impl Status {
     /// A failure with code, reason and message.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Status { code, reason, message: message.into(), details: None }
+        Status { code, reason, message: message.into(), details: None, continues: None }
     }
 
     /// The same failure, saying which object of which resource it is about.
@@ -69,6 +71,12 @@ impl Status {
     /// The same failure with a hint when to try again.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
+        self
+    }
+
+    /// The same failure with a token by which a list can go on.
+    pub fn with_continue(mut self, token: String) -> Self {
+        self.continues = Some(token);
         self
     }
 
@@ -184,7 +192,7 @@ impl Status {
         let mut body = Map::new();
         body.insert("kind".into(), "Status".into());
         body.insert("apiVersion".into(), "v1".into());
-        body.insert("metadata".into(), json!({}));
+        body.insert("metadata".into(), self.continues.as_ref().map_or_else(|| json!({}), |token| json!({"continue": token})));
         body.insert("status".into(), "Failure".into());
         if !self.message.is_empty() {
             body.insert("message".into(), self.message.clone().into());

@@ -1,9 +1,22 @@
 //! May they. Authorisers stand in a chain; each says Allow, Deny or has no opinion, and the first that has one decides.
+//!
+//! One file per way of deciding. The room is told of changed objects and never reads the store; it decides about
+//! requests, not about the content of objects.
+
+pub mod always;
+pub mod chain;
+pub mod forbidden;
+pub mod impersonation;
+pub mod node;
+pub mod rbac;
+
+pub use forbidden::forbidden;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use crate::request::{RequestInfo, User};
 
@@ -27,10 +40,41 @@ pub enum Decision {
     NoOpinion(Cow<'static, str>),
 }
 
+impl Decision {
+    /// Whether it is a yes.
+    pub fn is_allow(&self) -> bool {
+        matches!(self, Decision::Allow(_))
+    }
+
+    /// Why; may be empty.
+    pub fn reason(&self) -> &str {
+        match self {
+            Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
+        }
+    }
+}
+
+/// What a user may do, in the form of SelfSubjectRulesReview.
+#[derive(Clone, Debug, Default)]
+pub struct ResolvedRules {
+    /// `ResourceRule`s.
+    pub resource: Vec<Value>,
+    /// `NonResourceRule`s.
+    pub non_resource: Vec<Value>,
+    /// Whether there may be more than is told.
+    pub incomplete: bool,
+    /// What could not be found out.
+    pub errors: Vec<String>,
+}
+
 /// One way to decide.
 pub trait Authorizer: Send + Sync {
     /// The name in the trace.
     fn name(&self) -> &'static str;
     /// Decides.
     fn decide<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Decision>;
+    /// Everything that a user may do in a namespace, as far as this authoriser can tell; for reviews.
+    fn rules_for(&self, _user: &User, _namespace: &str) -> ResolvedRules {
+        ResolvedRules::default()
+    }
 }

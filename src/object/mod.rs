@@ -34,6 +34,12 @@ impl Object {
         Object { key, revision, json: splice(stored, head, revision), head, parsed: OnceLock::new(), labels: OnceLock::new() }
     }
 
+    /// An object that was never written: no revision in its bytes.
+    pub fn unversioned(key: Key, bytes: Bytes) -> Self {
+        let head = memchr::memmem::find(&bytes, METADATA).unwrap_or(0);
+        Object { key, revision: 0, json: bytes, head, parsed: OnceLock::new(), labels: OnceLock::new() }
+    }
+
     /// The object without apiVersion and kind, as an item of a built-in list: the part behind an opening brace.
     pub fn item(&self) -> &[u8] {
         self.json.get(self.head..).unwrap_or_default()

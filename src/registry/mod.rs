@@ -2,6 +2,7 @@
 //! and one generic REST implementation serves both. The table is replaced as a whole when a definition changes and read
 //! lock-free by everybody.
 
+pub mod bootstrap;
 mod builtin;
 mod custom;
 mod selectable;
@@ -131,6 +132,15 @@ impl Resource {
     /// `apps/v1`, or `v1` in the core group: what `apiVersion` says.
     pub fn group_version(&self) -> String {
         api_version(&self.group, &self.version)
+    }
+
+    /// What its objects look like; compiled on first use.
+    pub fn schema(&self) -> Arc<Schema> {
+        let compile = || match &self.custom {
+            Some(custom) => Arc::new(crate::schema::custom::compile(&custom.version)),
+            None => crate::schema::builtin::of_kind(&self.group, &self.version, &self.kind).unwrap_or_default(),
+        };
+        self.schema.get_or_init(compile).clone()
     }
 
     /// `deployments.apps`, or `pods`: how messages name a resource.

@@ -18,6 +18,9 @@ pub struct RequestInfo {
     pub path: String,
     /// `get`, `list`, `watch`, `create`, …; for other paths the method in lower case.
     pub verb: &'static str,
+    /// A verb that no request line can say (`use`, `bind`, `impersonate`, or whatever a review asks about); where it is
+    /// set, it counts instead of `verb`.
+    pub special_verb: String,
     /// The API group; empty for the core group.
     pub group: String,
     /// The version.
@@ -36,6 +39,13 @@ pub struct RequestInfo {
     pub label_selector: String,
     /// The field selector of a list, watch or deletecollection, as written.
     pub field_selector: String,
+}
+
+impl RequestInfo {
+    /// The verb that authorisation looks at.
+    pub fn verb(&self) -> &str {
+        if self.special_verb.is_empty() { self.verb } else { &self.special_verb }
+    }
 }
 
 /// Who asks.

@@ -4,6 +4,22 @@
 //! Built-in kinds come from `k8s-openapi` plus our overlay and are compiled on first use; custom kinds come from their
 //! CustomResourceDefinition.
 
+pub mod builtin;
+pub mod custom;
+pub mod decode;
+pub mod default;
+mod defaults;
+pub mod overlay;
+pub mod prune;
+pub mod quantity;
+pub mod source;
+pub mod syntax;
+pub mod time;
+pub mod yaml;
+
+pub use default::apply_defaults;
+pub use prune::prune;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -76,6 +92,11 @@ pub struct ObjectShape {
     pub atomic: bool,
     /// Whether a strategic merge patch replaces the object or keeps only named keys.
     pub patch: PatchStrategy,
+    /// What stands in for an absent field, where the field's own schema does not say it: what a typed server writes for it.
+    /// `null` among them, since that is how it writes an absent list that it does not leave out.
+    pub defaults: BTreeMap<Box<str>, Value>,
+    /// Fields that are left out when they hold their type's zero value, as a typed server writes them; sorted.
+    pub omit_empty: Vec<Box<str>>,
 }
 
 /// `x-kubernetes-list-type` with its keys.
@@ -136,4 +157,51 @@ pub enum SchemaRef {
     Inline(Arc<Schema>),
     /// A built-in definition by its full name.
     Named(Arc<str>),
+}
+
+impl SchemaRef {
+    /// The schema itself. A name that nothing defines gives a schema that takes anything.
+    pub fn get(&self) -> Arc<Schema> {
+        match self {
+            SchemaRef::Inline(schema) => schema.clone(),
+            SchemaRef::Named(name) => builtin::of_definition(name).unwrap_or_default(),
+        }
+    }
+}
+
+impl Schema {
+    /// The object shape, where it is one.
+    pub fn object(&self) -> Option<&ObjectShape> {
+        match &self.shape {
+            Shape::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// The schema of a field, known or of a map.
+    pub fn field(&self, name: &str) -> Option<Arc<Schema>> {
+        let object = self.object()?;
+        object.properties.get(name).or(object.additional.as_ref()).map(SchemaRef::get)
+    }
+
+    /// The schema of a list's items.
+    pub fn items(&self) -> Option<Arc<Schema>> {
+        match &self.shape {
+            Shape::Array { items, .. } => Some(items.get()),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a value is the zero value of its type, as `omitempty` understands it. An empty object counts as one only where
+/// it is a map, which the caller knows.
+pub(crate) fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(yes) => !yes,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
 }

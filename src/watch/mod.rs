@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-pub use channel::{Event, EventKind};
+pub use channel::{Event, EventKind, frame};
 pub use topic::{Observer, Snapshot, Topic};
 pub use watcher::{Filter, Item, Lagged, Start, Watcher};
 
