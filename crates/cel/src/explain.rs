@@ -1,0 +1,69 @@
+//! Why an expression came to its value: the value of every part of it that was evaluated, with the place of that
+//! part in the text.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::ast::ExprId;
+use crate::error::EvalError;
+use crate::json::show;
+use crate::program::Program;
+use crate::value::Value;
+
+/// The most steps that are kept; a loop over a long list has many.
+const MAX_STEPS: usize = 10_000;
+
+/// An evaluation with all its steps.
+#[derive(Debug)]
+pub struct Explanation<'a> {
+    /// What the expression came to.
+    pub value: Result<Value<'a>, EvalError>,
+    /// What it cost.
+    pub cost: u64,
+    /// The parts in the order in which they were done. Parts of a loop occur once for every round.
+    pub steps: Vec<Step<'a>>,
+}
+
+/// The value of a part of an expression.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// Where the part stands, in bytes.
+    pub span: Range<usize>,
+    /// The part.
+    pub text: &'a str,
+    /// What it came to.
+    pub value: Result<Value<'a>, EvalError>,
+}
+
+impl<'a> Explanation<'a> {
+    pub(crate) fn new(program: &'a Program, value: Result<Value<'a>, EvalError>, cost: u64, trace: Vec<(ExprId, Result<Value<'a>, EvalError>)>) -> Self {
+        let mut steps: Vec<Step<'a>> = Vec::new();
+        let mut previous = None;
+        for (id, value) in trace.into_iter().take(MAX_STEPS) {
+            let (start, end) = program.spans[id as usize];
+            let span = start as usize..end as usize;
+            // A chain of selections reports its last part twice.
+            if previous == Some(id) {
+                continue;
+            }
+            previous = Some(id);
+            let text = program.source().get(span.clone()).unwrap_or("");
+            steps.push(Step { span, text, value });
+        }
+        Explanation { value, cost, steps }
+    }
+}
+
+impl fmt::Display for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Ok(value @ (Value::List(_) | Value::Map(_) | Value::Struct(_))) => match value.to_json() {
+                Ok(json) => write!(f, "{} = {json}", self.text),
+                Err(_) => write!(f, "{} = {}", self.text, value.type_of()),
+            },
+            Ok(Value::String(text)) => write!(f, "{} = {:?}", self.text, &**text),
+            Ok(value) => write!(f, "{} = {}", self.text, show(value)),
+            Err(error) => write!(f, "{} fails: {error}", self.text),
+        }
+    }
+}
