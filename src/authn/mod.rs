@@ -9,6 +9,7 @@ pub mod bearer;
 pub mod bootstrap_token;
 pub mod cache;
 pub mod chain;
+pub mod expression;
 pub mod jws;
 pub mod keys;
 pub mod reload;
@@ -16,6 +17,8 @@ pub mod request_header;
 pub mod service_account;
 pub mod token_file;
 pub mod token_request;
+pub mod webhook;
+pub mod webhook_client;
 pub mod x509;
 
 #[cfg(test)]
