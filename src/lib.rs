@@ -4,6 +4,7 @@ pub mod admission;
 pub mod api;
 pub mod authn;
 pub mod authz;
+pub mod cli;
 pub mod client;
 pub mod gateway;
 pub mod object;

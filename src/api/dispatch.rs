@@ -41,6 +41,10 @@ impl Api {
             subresource: info.subresource.clone(),
             options: WriteOptions::default(),
         };
+        if !resource.is_stored() {
+            let bytes = body::read(request_body).await?;
+            return self.transient(target, &parts, &bytes, form).await;
+        }
         if !info.subresource.is_empty() && info.subresource != "status" {
             return self.serve_subresource(target, parts, request_body, form).await;
         }

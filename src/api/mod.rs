@@ -6,10 +6,12 @@ mod body;
 pub mod compress;
 pub mod convert;
 mod delete;
+pub mod discovery;
 mod dispatch;
 mod fields;
 pub mod kinds;
 pub mod negotiate;
+pub mod openapi;
 pub mod options;
 pub mod patch;
 mod patch_verb;
@@ -20,14 +22,16 @@ pub mod reviews;
 pub mod strategy;
 mod subresource;
 pub mod table;
+mod transient;
 mod watch;
 pub mod write;
-mod yaml;
+pub mod yaml;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use usher_components::clock::Clock;
+use usher_components::kubelet::Nodes;
 
 use crate::admission::Stack;
 use crate::registry::Registry;
@@ -43,6 +47,10 @@ pub struct Api {
     pub admission: Stack,
     /// What time it is.
     pub clock: Clock,
+    /// Access, token and identity reviews.
+    pub reviews: reviews::Reviews,
+    /// The kubelets of this process, for logs.
+    pub nodes: Nodes,
     /// Cluster IPs and node ports.
     pub services: kinds::services::Allocator,
     /// Counted here, shown by `/metrics`.

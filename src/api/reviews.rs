@@ -152,8 +152,7 @@ impl Reviews {
 
     /// TokenRequest: a token for a service account.
     pub fn token_request(&self, namespace: &str, name: &str, mut body: Value) -> Result<Issued, Status> {
-        let account =
-            self.objects.get("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found("", "serviceaccounts", name))?;
+        let account = self.objects.get("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found("", "serviceaccounts", name))?;
         for (key, expected) in [("name", name), ("namespace", namespace)] {
             let given = body["metadata"][key].as_str().unwrap_or_default();
             if !given.is_empty() && given != expected {
@@ -228,10 +227,11 @@ impl Reviews {
         }
         Ok(match kind {
             "Pod" => {
-                let node = object["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()).map(|node| match self.objects.get("nodes", "", node) {
-                    Some(object) => Reference::to(&object),
-                    None => Reference { name: node.to_owned(), uid: String::new() },
-                });
+                let node =
+                    object["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()).map(|node| match self.objects.get("nodes", "", node) {
+                        Some(object) => Reference::to(&object),
+                        None => Reference { name: node.to_owned(), uid: String::new() },
+                    });
                 Bound::Pod(found, node)
             }
             "Secret" => Bound::Secret(found),
@@ -281,9 +281,11 @@ fn check_spec(spec: &Value, of_others: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     match (resource.is_object(), other.is_object()) {
-        (true, true) => {
-            errors.push(FieldError::invalid("spec.nonResourceAttributes", other, "cannot be specified in combination with resourceAttributes"))
-        }
+        (true, true) => errors.push(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            other,
+            "cannot be specified in combination with resourceAttributes",
+        )),
         (false, false) => {
             let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
             errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, detail));
@@ -323,8 +325,10 @@ fn check_selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::required(format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'"))
             }
             "In" | "NotIn" => {}
-            "Exists" | "DoesNotExist" if !values.is_empty() => errors
-                .push(FieldError::forbidden(format!("{path}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")),
+            "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
+                format!("{path}.values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            )),
             "Exists" | "DoesNotExist" => {}
             other => errors.push(FieldError::invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator")),
         }

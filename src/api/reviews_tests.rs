@@ -23,7 +23,8 @@ fn scene() -> Scene {
     let keys = Arc::new(ServiceAccountKeys::new(Some(generate().unwrap().as_bytes()), &[]).unwrap());
     let (objects, clock) = (Arc::new(ObjectMap::default()), Clock::at(1_794_787_302));
     objects.put("serviceaccounts", json!({"metadata": {"name": "default", "namespace": "default", "uid": "u1"}}));
-    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "u2"}, "spec": {"serviceAccountName": "default", "nodeName": "n"}});
+    let pod =
+        json!({"metadata": {"name": "p", "namespace": "default", "uid": "u2"}, "spec": {"serviceAccountName": "default", "nodeName": "n"}});
     objects.put("pods", pod);
     objects.put("nodes", json!({"metadata": {"name": "n", "uid": "u3"}}));
     let audiences = vec![ISSUER.to_owned()];
@@ -132,7 +133,10 @@ async fn refusals_of_tokens_and_token_requests_are_worded_as_recorded() {
 
     let ask = |body: Value| reviews.token_request("default", "default", body).map(|_| ()).unwrap_err();
     let short = ask(json!({"spec": {"expirationSeconds": 5}}));
-    assert_eq!(short.message, "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 5: may not specify a duration less than 10 minutes");
+    assert_eq!(
+        short.message,
+        "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 5: may not specify a duration less than 10 minutes"
+    );
     let missing = reviews.token_request("default", "tmp", json!({"spec": {}})).map(|_| ()).unwrap_err();
     assert_eq!((missing.code, &*missing.message), (404, "serviceaccounts \"tmp\" not found"));
     let unbound = ask(json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "nope"}}}));
@@ -146,7 +150,8 @@ async fn refusals_of_tokens_and_token_requests_are_worded_as_recorded() {
 #[tokio::test]
 async fn a_kubelets_token_names_pod_and_node_and_lives_on_with_a_warning() {
     let reviews = scene().reviews;
-    let body = json!({"spec": {"expirationSeconds": 3607, "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "u2"}}});
+    let body =
+        json!({"spec": {"expirationSeconds": 3607, "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "u2"}}});
     let review = reviews.token_request("default", "default", body).unwrap().review;
     let token = review["status"]["token"].as_str().unwrap();
     let parsed = crate::authn::jws::Token::parse(token).unwrap().unwrap();

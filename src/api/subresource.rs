@@ -35,6 +35,13 @@ impl Api {
         match (&*target.resource.plural, target.subresource.as_str()) {
             (_, "scale") => self.scale(target, parts, bytes).await,
             ("pods", "binding") => self.bind(target, parts, bytes).await,
+            ("serviceaccounts", "token") => {
+                let body = decode_plain(&parts.headers, bytes, "authentication.k8s.io/v1", "TokenRequest")?;
+                let issued = self.reviews.token_request(&target.namespace, &target.name, body)?;
+                target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", issued.credential_id);
+                Ok(Answer::Value(201, issued.review))
+            }
+            ("pods", "log") => self.log(target).await,
             ("pods", "eviction") => self.evict(target, parts, bytes).await,
             ("namespaces", "finalize") => {
                 let spec = decode_plain(&parts.headers, bytes, "v1", "Namespace")?["spec"].clone();
@@ -75,6 +82,25 @@ impl Api {
             Ok(object)
         };
         self.update(target, &make, false).await
+    }
+
+    /// The log of a container, from the kubelet of the Pod's node.
+    async fn log(&self, target: &Target) -> Result<Answer, Status> {
+        let pod = self.get(&target.context, &target.resource).await?;
+        let pod = pod.value();
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        if node.is_empty() {
+            // Nothing has run, so there is nothing to show.
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = http::StatusCode::NO_CONTENT;
+            return Ok(Answer::Response(response));
+        }
+        let asked = target.context.parameter("container").unwrap_or_default();
+        let container = container_of(pod, &target.name, &asked)?;
+        let Some(kubelet) = self.nodes.server(node) else { return Err(Status::not_found("", "pods", node)) };
+        let path = format!("/containerLogs/{}/{}/{container}", target.namespace, target.name);
+        let response = kubelet.get(&path, &target.context.query).await;
+        Ok(Answer::Response(response.map(Body::new)))
     }
 
     async fn scale(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
@@ -235,6 +261,32 @@ impl Api {
         })
         .await
         .map(|_| ())
+    }
+}
+
+/// The container whose log is meant: the one that was named, or the only one.
+fn container_of(pod: &Value, name: &str, asked: &str) -> Result<String, Status> {
+    let list = |field: &str| pod["spec"][field].as_array().into_iter().flatten().filter_map(|c| c["name"].as_str()).collect::<Vec<_>>();
+    let (main, init, ephemeral) = (list("containers"), list("initContainers"), list("ephemeralContainers"));
+    if !asked.is_empty() {
+        return match main.iter().chain(&init).chain(&ephemeral).any(|c| *c == asked) {
+            true => Ok(asked.to_owned()),
+            false => Err(Status::bad_request(format!("container {asked} is not valid for pod {name}"))),
+        };
+    }
+    match (main.as_slice(), init.is_empty()) {
+        ([only], true) => Ok((*only).to_owned()),
+        _ if pod.pointer("/metadata/annotations/kubectl.kubernetes.io~1default-container").is_some() || main.len() == 1 => {
+            let default = pod.pointer("/metadata/annotations/kubectl.kubernetes.io~1default-container").and_then(Value::as_str);
+            Ok(default.or(main.first().copied()).unwrap_or_default().to_owned())
+        }
+        _ => {
+            let mut text = format!("a container name must be specified for pod {name}, choose one of: [{}]", main.join(" "));
+            if !init.is_empty() {
+                text.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
+            }
+            Err(Status::bad_request(text))
+        }
     }
 }
 

@@ -165,7 +165,8 @@ mod tests {
         rbac.put("clusterrolebindings", &binding("", "imp", "ClusterRole", "imp", user("bob")));
         assert!(ask(&[("impersonate-user", "alice")], &rbac).await.unwrap().is_some());
         let refused = ask(&[("impersonate-user", "eve")], &rbac).await.unwrap_err();
-        let message = "users \"eve\" is forbidden: User \"bob\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope";
+        let message =
+            "users \"eve\" is forbidden: User \"bob\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope";
         assert_eq!((refused.code, &*refused.message), (403, message));
         let refused = ask(&[("impersonate-user", "alice"), ("impersonate-group", "system:masters")], &rbac).await.unwrap_err();
         assert!(refused.message.starts_with("groups \"system:masters\" is forbidden"));

@@ -1,6 +1,7 @@
 //! The front door: listener and TLS, the HTTP stack as a list of layers, and the router behind it. Everything that
 //! comes in, from a socket or from inside the process, takes the same way through [`stack`].
 
+pub mod documents;
 pub mod health;
 pub mod layers;
 pub mod listener;
@@ -30,6 +31,10 @@ pub struct Gateway {
     pub metrics: metrics::Metrics,
     /// How the server is.
     pub health: health::Health,
+    /// OpenAPI documents that were asked for.
+    pub documents: crate::api::openapi::Documents,
+    /// Where it listens.
+    pub address: std::sync::OnceLock<std::net::SocketAddr>,
     /// How long a request that is not long-running may take.
     pub deadline: std::time::Duration,
 }

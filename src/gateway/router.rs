@@ -8,10 +8,9 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{HeaderValue, Request, StatusCode, header};
-use serde_json::json;
 
-use super::Gateway;
 use super::layers::{Refused, context};
+use super::{Gateway, documents};
 use crate::api::representation::{Representation, respond_value};
 
 /// The routes.
@@ -57,7 +56,10 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) -> Result<Response, Refused> {
     let context = context(&request)?;
     if !context.info.is_resource {
-        return documents(&gateway, &request);
+        return match *request.method() {
+            http::Method::GET => documents::serve(&gateway, &request),
+            _ => Ok(page_not_found()),
+        };
     }
     // A group that nobody serves is an unknown path; a resource that a known group lacks is a Status.
     let table = gateway.api.registry.table();
@@ -65,17 +67,6 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
         return Ok(page_not_found());
     }
     Ok(gateway.api.clone().serve(context, request).await?)
-}
-
-fn documents(_gateway: &Gateway, request: &Request<Body>) -> Result<Response, Refused> {
-    if request.uri().path() == "/" {
-        return Ok(respond_value(
-            200,
-            &json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
-            Representation::JSON,
-        )?);
-    }
-    Ok(page_not_found())
 }
 
 /// The plain text that a real server gives for a path it does not know.

@@ -2,6 +2,7 @@
 //! and one generic REST implementation serves both. The table is replaced as a whole when a definition changes and read
 //! lock-free by everybody.
 
+pub mod bootstrap;
 mod builtin;
 mod custom;
 mod selectable;

@@ -18,7 +18,7 @@ pub struct Context {
     /// What happened so far.
     pub trace: Trace,
     user: OnceLock<Arc<User>>,
-    impersonator: OnceLock<Arc<User>>,
+    impersonated: OnceLock<Arc<User>>,
 }
 
 /// A context as layers hand it on.
@@ -34,13 +34,23 @@ impl Context {
             user_agent: user_agent.to_owned(),
             trace: Trace::default(),
             user: OnceLock::new(),
-            impersonator: OnceLock::new(),
+            impersonated: OnceLock::new(),
         }
     }
 
     /// Who asks, once that is known: the impersonated user where there is one.
     pub fn user(&self) -> Option<&Arc<User>> {
+        self.impersonated.get().or_else(|| self.user.get())
+    }
+
+    /// Who really asks.
+    pub fn authenticated(&self) -> Option<&Arc<User>> {
         self.user.get()
+    }
+
+    /// Whom they are taken for, if for somebody else.
+    pub fn impersonated(&self) -> Option<&Arc<User>> {
+        self.impersonated.get()
     }
 
     /// Says who asks. The first answer stays.
@@ -48,14 +58,9 @@ impl Context {
         let _ = self.user.set(user);
     }
 
-    /// Who asked to be taken for [`Context::user`], if somebody did.
-    pub fn impersonator(&self) -> Option<&Arc<User>> {
-        self.impersonator.get()
-    }
-
-    /// Says who asked to be taken for somebody else.
-    pub fn impersonated_by(&self, user: Arc<User>) {
-        let _ = self.impersonator.set(user);
+    /// Says whom they are taken for.
+    pub fn impersonate(&self, user: Arc<User>) {
+        let _ = self.impersonated.set(user);
     }
 
     /// The first value of a query parameter.

@@ -115,8 +115,8 @@ fn inline(json: &Value, field: &Field) -> Schema {
     schema
 }
 
-fn enumeration(values: &[&str]) -> Option<Box<Constraints>> {
-    let enumeration: Vec<Value> = values.iter().map(|&v| v.into()).collect();
+fn enumeration(values: &[String]) -> Option<Box<Constraints>> {
+    let enumeration: Vec<Value> = values.iter().map(|v| v.as_str().into()).collect();
     (!enumeration.is_empty()).then(|| Box::new(Constraints { enumeration, ..Constraints::default() }))
 }
 

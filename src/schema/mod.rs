@@ -17,6 +17,9 @@ pub mod syntax;
 pub mod time;
 pub mod yaml;
 
+pub use default::apply_defaults;
+pub use prune::prune;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

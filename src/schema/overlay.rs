@@ -34,8 +34,8 @@ pub struct Field {
     pub patch_merge_key: Option<&'static str>,
     pub map_type: Option<&'static str>,
     pub default: Option<Value>,
-    pub enumeration: Vec<&'static str>,
-    pub item_enumeration: Vec<&'static str>,
+    pub enumeration: Vec<String>,
+    pub item_enumeration: Vec<String>,
     pub omit: bool,
     pub null: bool,
     pub set: Option<Value>,
@@ -110,12 +110,16 @@ fn flag(mut field: Field, word: &'static str) -> Field {
         Some(("map", kind)) => field.map_type = Some(kind),
         Some(("default", json)) => field.default = serde_json::from_str(json).ok(),
         Some(("set", json)) => field.set = serde_json::from_str(json).ok(),
-        Some(("enum", values)) => field.enumeration = values.split(',').collect(),
-        Some(("items", values)) => field.item_enumeration = values.split(',').collect(),
+        Some(("enum", values)) => field.enumeration = words(values),
+        Some(("items", values)) => field.item_enumeration = words(values),
         Some(("go", name)) => field.go = Some(name),
         _ => {}
     }
     field
+}
+
+fn words(values: &str) -> Vec<String> {
+    values.split(',').map(|value| value.replace('~', " ")).collect()
 }
 
 #[cfg(test)]

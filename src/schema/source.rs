@@ -35,6 +35,17 @@ macro_rules! sources {
             })+
         }
 
+        /// Whether a definition is one of a kind of its own, rather than a part of others.
+        pub fn is_kind(name: &str) -> bool {
+            $({
+                let path = stringify!($($module)::+);
+                $(if is_named(name, path, stringify!($kind)) {
+                    return true;
+                })+
+            })+
+            false
+        }
+
         /// Every name that [`definitions_of`] knows.
         #[cfg(test)]
         pub fn names() -> Vec<String> {
@@ -83,6 +94,7 @@ sources! {
     api::flowcontrol::v1 => [FlowSchema, PriorityLevelConfiguration],
     api::storagemigration::v1 => [StorageVersionMigration],
     apimachinery::pkg::apis::meta::v1 => [APIGroup, APIGroupList, APIResourceList, APIVersions, DeleteOptions, ListMeta, ObjectMeta, Patch, Status],
+    apimachinery::pkg::runtime => [RawExtension],
     apimachinery::pkg::version => [Info],
 }
 

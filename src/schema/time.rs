@@ -18,7 +18,7 @@ pub fn normalize(text: &str) -> Result<String, String> {
 /// # Errors
 /// The sentence of a real server, if the text is not a time.
 pub fn normalize_micro(text: &str) -> Result<String, String> {
-    let time = parse(text)?;
+    let time = parse_layout(text, MICRO_LAYOUT)?;
     let (year, month, day, hour, minute, second) = fields(time);
     let micros = time.subsec_nanosecond().unsigned_abs() / 1000;
     Ok(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"))
@@ -30,14 +30,20 @@ fn fields(time: Timestamp) -> (i16, i8, i8, i8, i8, i8) {
 }
 
 const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+/// Here the six digits must be there.
+const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
 /// Reads RFC 3339, and nothing but that.
 ///
 /// # Errors
 /// The sentence of a real server, if the text is not a time.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
+    parse_layout(text, LAYOUT)
+}
+
+fn parse_layout(text: &str, layout: &str) -> Result<Timestamp, String> {
     let mut rest = text;
-    let fail = |rest: &str, part: &str| format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as {part:?}");
+    let fail = |rest: &str, part: &str| format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}");
     for (part, digits) in
         [("2006", 4), ("-", 0), ("01", 2), ("-", 0), ("02", 2), ("T", 0), ("15", 2), (":", 0), ("04", 2), (":", 0), ("05", 2)]
     {
@@ -47,12 +53,13 @@ pub fn parse(text: &str) -> Result<Timestamp, String> {
             _ => return Err(fail(rest, part)),
         };
     }
-    if let Some(fraction) = rest.strip_prefix(['.', ',']) {
-        let behind = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
-        if behind.len() < fraction.len() {
-            rest = behind;
-        }
-    }
+    let digits = rest.strip_prefix(['.', ',']).map_or(0, |fraction| fraction.bytes().take_while(u8::is_ascii_digit).count());
+    rest = match digits {
+        0..6 if layout == MICRO_LAYOUT => return Err(fail(rest, ".000000")),
+        6.. if layout == MICRO_LAYOUT => &rest[7..],
+        0 => rest,
+        digits => &rest[digits + 1..],
+    };
     let offset =
         rest == "Z" || matches!(rest.as_bytes(), [b'+' | b'-', a, b, b':', c, d] if [a, b, c, d].iter().all(|b| b.is_ascii_digit()));
     if !offset {
@@ -72,8 +79,8 @@ mod tests {
     fn times_are_given_back_in_utc_without_what_is_too_fine() {
         assert_eq!(normalize("2026-11-16T02:01:40+02:00").as_deref(), Ok("2026-11-16T00:01:40Z"));
         assert_eq!(normalize("2026-11-16T00:01:40.123456789Z").as_deref(), Ok("2026-11-16T00:01:40Z"));
-        assert_eq!(normalize_micro("2026-11-16T00:01:40.123456789Z").as_deref(), Ok("2026-11-16T00:01:40.123456Z"));
-        assert_eq!(normalize_micro("2026-11-16T00:01:40Z").as_deref(), Ok("2026-11-16T00:01:40.000000Z"));
+        assert_eq!(normalize_micro("2026-11-16T00:01:40.123456Z").as_deref(), Ok("2026-11-16T00:01:40.123456Z"));
+        assert!(normalize_micro("2026-11-16T00:01:40Z").expect_err("refused").ends_with(r#"cannot parse "Z" as ".000000""#));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use usher_components::clock::Clock;
 
+use crate::api::reviews::Reviews;
 use crate::authn::anonymous::Anonymous;
 use crate::authn::bearer::Bearer;
 use crate::authn::bootstrap_token::BootstrapTokens;
@@ -128,5 +129,20 @@ impl Identity {
         let rbac = Arc::new(Rbac::new(index));
         let chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Masters), rbac.clone()];
         Ok(Identity { authenticator, authorizer: Arc::new(authz::chain::Chain::new(chain)), rbac, tokens, keys, _watches: watches })
+    }
+
+    /// The reviews that ask these chains.
+    pub fn reviews(&self, state: &Arc<State>, clock: &Clock) -> Reviews {
+        let clock = clock.clone();
+        Reviews {
+            authorizer: self.authorizer.clone(),
+            tokens: self.tokens.clone(),
+            objects: Arc::new(Current(state.clone())),
+            keys: self.keys.clone(),
+            issuer: ISSUER.into(),
+            audiences: vec![ISSUER.into()],
+            max_token_seconds: 0,
+            now: Arc::new(move || clock.now()),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The embeddable server: puts the rooms together and starts them. `usher up` is this with flags.
 
+mod bootstrap;
 pub mod identity;
 
 use std::net::SocketAddr;
@@ -11,6 +12,8 @@ use axum::Router;
 use identity::Identity;
 use tokio_util::sync::CancellationToken;
 use usher_components::clock::Clock;
+use usher_components::kubelet::Nodes;
+use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
 use crate::admission::Stack;
 use crate::api::{Api, kinds};
@@ -45,6 +48,12 @@ pub struct Builder {
     pub durability: Durability,
     /// Where to listen; nowhere if absent.
     pub listen: Option<SocketAddr>,
+    /// The serving certificate and key, instead of ones made here.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Which components run in this process.
+    pub components: String,
+    /// How many nodes on the mock runtime.
+    pub nodes: usize,
     /// Where credentials come from.
     pub identity: identity::Settings,
     /// What time it is.
@@ -58,6 +67,9 @@ impl Default for Builder {
             store: StoreChoice::Memory,
             durability: Durability::Immediate,
             listen: None,
+            tls: None,
+            components: "none".into(),
+            nodes: 0,
             identity: identity::Settings::default(),
             clock: Clock::system(),
         }
@@ -106,19 +118,22 @@ impl Builder {
         };
         let state = State::over(store, Settings::default()).await.map_err(|e| fail(e.to_string()))?;
         let stop = CancellationToken::new();
+        let pki_directory = self.data_dir.as_ref().map(|d| d.join("pki"));
+        let hosts: Vec<String> = self.listen.iter().filter(|a| !a.ip().is_unspecified()).map(|a| a.ip().to_string()).collect();
+        let pki = Pki::open(pki_directory.as_deref(), &hosts).map_err(fail)?;
+        let identity = Identity::assemble(&self.identity, &pki, &state, &self.clock).await.map_err(fail)?;
+        let nodes = Nodes::mock(self.nodes);
         let api = Arc::new(Api {
             registry: Arc::new(Registry::new()),
+            reviews: identity.reviews(&state, &self.clock),
             state,
             admission: Stack::default(),
             clock: self.clock.clone(),
+            nodes: nodes.clone(),
             services: kinds::services::Allocator::default(),
             metrics: crate::api::Metrics::default(),
             shutdown: stop.clone(),
         });
-        let pki_directory = self.data_dir.as_ref().map(|d| d.join("pki"));
-        let hosts: Vec<String> = self.listen.iter().filter(|a| !a.ip().is_unspecified()).map(|a| a.ip().to_string()).collect();
-        let pki = Pki::open(pki_directory.as_deref(), &hosts).map_err(fail)?;
-        let identity = Identity::assemble(&self.identity, &pki, &api.state, &self.clock).await.map_err(fail)?;
         let gateway = Arc::new(Gateway {
             api: api.clone(),
             authenticator: identity.authenticator.clone(),
@@ -126,6 +141,8 @@ impl Builder {
             limits: Limits::new(600, 5000),
             metrics: metrics::Metrics::default(),
             health: health::Health::default(),
+            documents: crate::api::openapi::Documents::default(),
+            address: std::sync::OnceLock::new(),
             deadline: Duration::from_secs(60),
         });
         let router = stack::stack(gateway.clone());
@@ -134,11 +151,38 @@ impl Builder {
         if let Some(wanted) = self.listen {
             let listener = tokio::net::TcpListener::bind(wanted).await.map_err(|e| fail(format!("cannot listen on {wanted}: {e}")))?;
             address = listener.local_addr().ok();
-            let config = tls::server_config(pki.serving.as_bytes(), pki.serving_key.as_bytes()).map_err(fail)?;
+            if let Some(address) = address {
+                let _ = gateway.address.set(address);
+            }
+            let (certificate, key) = match &self.tls {
+                None => (pki.serving.clone().into_bytes(), pki.serving_key.clone().into_bytes()),
+                Some((certificate, key)) => {
+                    let read = |path: &PathBuf| std::fs::read(path).map_err(|e| fail(format!("cannot read {}: {e}", path.display())));
+                    (read(certificate)?, read(key)?)
+                }
+            };
+            let config = tls::server_config(&certificate, &key).map_err(fail)?;
             serving = Some(tokio::spawn(listener::serve(listener, config, router.clone(), stop.clone())));
         }
+        let taken = api.state.topic("services").await.map_err(|e| fail(e.to_string()))?;
+        for service in taken.list(&taken.prefix(), None, 0, 0, |_| true).objects {
+            api.services.take(service.value());
+        }
+        let advertised = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6443)));
+        let cluster = crate::registry::bootstrap::Settings {
+            advertise_address: advertised.ip().to_string(),
+            port: advertised.port(),
+            now: self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            ..Default::default()
+        };
+        bootstrap::run(&api, &cluster).await.map_err(fail)?;
+        let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
+        let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };
+        let clients: Arc<dyn ClientFor> = Arc::new(InProcessClients(router.clone()));
+        let components =
+            usher_components::start(&selection, clients, self.clock.clone(), options).map_err(|e| fail(format!("--components: {e}")))?;
         gateway.health.ready();
-        Ok(Server { gateway, identity, router, pki, address, stop, serving })
+        Ok(Server { gateway, identity, components, router, pki, address, stop, serving })
     }
 }
 
@@ -147,6 +191,8 @@ pub struct Server {
     gateway: Arc<Gateway>,
     /// Hops 02 and 03.
     pub identity: Identity,
+    /// Hops 09 to 12.
+    pub components: usher_components::Handle,
     router: Router,
     pki: Pki,
     address: Option<SocketAddr>,
@@ -195,5 +241,16 @@ impl Server {
         if let Err(error) = self.gateway.api.state.store().close().await {
             tracing::warn!(%error, "closing the store");
         }
+    }
+}
+
+/// Clients of this server's own stack, one for each identity.
+struct InProcessClients(Router);
+
+impl ClientFor for InProcessClients {
+    fn client(&self, identity: &usher_components::Identity) -> kube::Client {
+        let mut user = User { name: identity.name.clone(), groups: identity.groups.clone(), ..User::default() };
+        user.groups.push("system:authenticated".into());
+        crate::client::client(&self.0, user)
     }
 }

@@ -66,10 +66,9 @@ impl<'a> Activation<'a> {
     pub fn bind_authorizer(self, authorizer: &'a dyn Authorizer, request_resource: Option<CheckAttributes>) -> Self {
         let activation = self.bind_value("authorizer", Authorization::new(authorizer));
         match request_resource {
-            Some(attributes) => activation.bind_value(
-                "authorizer.requestResource",
-                Authorization::request_resource(authorizer, attributes),
-            ),
+            Some(attributes) => {
+                activation.bind_value("authorizer.requestResource", Authorization::request_resource(authorizer, attributes))
+            }
             None => activation,
         }
     }

@@ -176,19 +176,10 @@ mod tests {
         assert_eq!(message(to_uint(&Value::Int(-1))), "unsigned integer overflow");
         assert_eq!(message(to_int(&Value::Double(9.3e18))), "integer overflow");
         assert_eq!(message(to_double(&Value::string("x"))), "type conversion error from 'string' to 'double'");
-        assert_eq!(
-            message(to_timestamp(&Value::string("x"))),
-            "type conversion error from 'string' to 'google.protobuf.Timestamp'"
-        );
+        assert_eq!(message(to_timestamp(&Value::string("x"))), "type conversion error from 'string' to 'google.protobuf.Timestamp'");
         assert_eq!(message(to_timestamp(&Value::Int(253_402_300_800))), "timestamp overflow");
-        assert_eq!(
-            message(to_duration(&Value::string("x"))),
-            "type conversion error from 'string' to 'google.protobuf.Duration'"
-        );
-        assert_eq!(
-            message(to_string(&Value::Bytes([0xff].as_slice().into()))),
-            "invalid UTF-8 in bytes, cannot convert to string"
-        );
+        assert_eq!(message(to_duration(&Value::string("x"))), "type conversion error from 'string' to 'google.protobuf.Duration'");
+        assert_eq!(message(to_string(&Value::Bytes([0xff].as_slice().into()))), "invalid UTF-8 in bytes, cannot convert to string");
         assert_eq!(message(to_bytes(&Value::Int(1))), "type conversion error from 'int' to 'bytes'");
     }
 

@@ -23,12 +23,7 @@ pub(crate) struct Declaration {
 }
 
 pub(crate) const fn declare(function: &'static str, id: &'static str, signature: &'static str, call: Native) -> Declaration {
-    Declaration {
-        function,
-        id,
-        signature,
-        call,
-    }
+    Declaration { function, id, signature, call }
 }
 
 /// An overload as the checker and the planner use it.
@@ -83,10 +78,8 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
     // The standard overloads stand before those that libraries add to them.
     for table in [OPERATORS, STANDARD].iter().chain(library::TABLES) {
         for declaration in *table {
-            let function = functions.entry(declaration.function).or_insert_with(|| Function {
-                name: declaration.function,
-                overloads: Vec::new(),
-            });
+            let function =
+                functions.entry(declaration.function).or_insert_with(|| Function { name: declaration.function, overloads: Vec::new() });
             if let Some(overload) = read(declaration) {
                 function.overloads.push(overload);
             }
@@ -124,14 +117,7 @@ fn read(declaration: &Declaration) -> Option<Overload> {
     for t in parameters.iter().chain([&result]) {
         collect_variables(t, &mut variables);
     }
-    Some(Overload {
-        id: declaration.id,
-        member,
-        parameters,
-        result,
-        variables,
-        call: declaration.call,
-    })
+    Some(Overload { id: declaration.id, member, parameters, result, variables, call: declaration.call })
 }
 
 fn collect_variables(t: &Type, found: &mut Vec<char>) {

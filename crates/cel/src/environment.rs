@@ -59,10 +59,7 @@ impl Environment {
 
     /// Declares a variable. The name may be dotted.
     pub fn variable(mut self, name: &str, cel_type: Type) -> Self {
-        let variable = Variable {
-            cel_type,
-            schema: None,
-        };
+        let variable = Variable { cel_type, schema: None };
         self.variables.insert(name.into(), variable);
         self
     }
@@ -70,10 +67,7 @@ impl Environment {
     /// Declares a variable that is JSON of a schema: `self` of a custom resource's rule.
     pub fn schema_variable(mut self, name: &str, schema: Arc<Schema>) -> Self {
         self.declare_schema(&schema);
-        let variable = Variable {
-            cel_type: schema.cel_type(),
-            schema: Some(schema),
-        };
+        let variable = Variable { cel_type: schema.cel_type(), schema: Some(schema) };
         self.variables.insert(name.into(), variable);
         self
     }
@@ -81,10 +75,7 @@ impl Environment {
     /// As [`schema_variable`](Self::schema_variable), but optional: `oldSelf` with `optionalOldSelf`.
     pub fn optional_schema_variable(mut self, name: &str, schema: Arc<Schema>) -> Self {
         self.declare_schema(&schema);
-        let variable = Variable {
-            cel_type: Type::optional(schema.cel_type()),
-            schema: Some(schema),
-        };
+        let variable = Variable { cel_type: Type::optional(schema.cel_type()), schema: Some(schema) };
         self.variables.insert(name.into(), variable);
         self
     }
@@ -124,15 +115,7 @@ impl Environment {
     /// Declares the type `JSONPatch` and `jsonpatch.escapeKey`.
     pub fn with_jsonpatch(mut self) -> Self {
         self.jsonpatch = true;
-        self.object_type(
-            "JSONPatch",
-            [
-                ("op", Type::String),
-                ("path", Type::String),
-                ("from", Type::String),
-                ("value", Type::Dyn),
-            ],
-        )
+        self.object_type("JSONPatch", [("op", Type::String), ("path", Type::String), ("from", Type::String), ("value", Type::Dyn)])
     }
 
     /// Declares the types `Object`, `Object.spec` and so on, which mutating policies write.
@@ -201,11 +184,7 @@ impl Environment {
         let output_type = checked.type_of(checked.ast.root).clone();
         match plan::plan(&checked, self) {
             Ok(plan) => Ok(Program::new(source, &checked, plan, output_type, cost)),
-            Err(error) => Err(CompileError::Program {
-                message: error.to_string(),
-                output_type,
-                cost,
-            }),
+            Err(error) => Err(CompileError::Program { message: error.to_string(), output_type, cost }),
         }
     }
 }

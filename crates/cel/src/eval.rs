@@ -35,9 +35,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
             let schema = schema.as_deref();
             activation.find(name).map(|binding| match binding {
                 Binding::Json(json) => Value::from_json(json, schema),
-                Binding::OptionalJson(json) => {
-                    Value::Optional(json.map(|json| Arc::new(Value::from_json(json, schema))))
-                }
+                Binding::OptionalJson(json) => Value::Optional(json.map(|json| Arc::new(Value::from_json(json, schema)))),
                 Binding::Value(value) => value.clone(),
             })
         });
@@ -137,12 +135,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
     }
 
     fn binary(&mut self, node: &'a Node) -> Answer<'a> {
-        let Kind::Binary {
-            operator,
-            charge,
-            operands,
-        } = &node.kind
-        else {
+        let Kind::Binary { operator, charge, operands } = &node.kind else {
             return Err(no_such_overload());
         };
         let (left, right) = (self.eval(&operands[0]), self.eval(&operands[1]));
@@ -324,10 +317,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         let mut made = Vec::with_capacity(fields.len());
         let answer = self.fill_message(fields, &mut made);
         self.made(STRUCT_CREATE, answer.err())?;
-        Ok(Value::Struct(Arc::new(Struct {
-            name: name.clone(),
-            fields: made,
-        })))
+        Ok(Value::Struct(Arc::new(Struct { name: name.clone(), fields: made })))
     }
 
     fn fill_message(&mut self, fields: &'a [StructField], made: &mut Vec<(Arc<str>, Value<'a>)>) -> Result<(), EvalError> {

@@ -36,7 +36,12 @@ pub struct Step<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    pub(crate) fn new(program: &'a Program, value: Result<Value<'a>, EvalError>, cost: u64, trace: Vec<(ExprId, Result<Value<'a>, EvalError>)>) -> Self {
+    pub(crate) fn new(
+        program: &'a Program,
+        value: Result<Value<'a>, EvalError>,
+        cost: u64,
+        trace: Vec<(ExprId, Result<Value<'a>, EvalError>)>,
+    ) -> Self {
         let mut steps: Vec<Step<'a>> = Vec::new();
         let mut previous = None;
         for (id, value) in trace.into_iter().take(MAX_STEPS) {

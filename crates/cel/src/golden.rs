@@ -38,11 +38,7 @@ pub fn evaluate_line(line: &Json) -> Json {
             answer.insert("compileError".into(), json!(issues.to_string()));
             return Json::Object(answer);
         }
-        Err(CompileError::Program {
-            message,
-            output_type,
-            cost,
-        }) => {
+        Err(CompileError::Program { message, output_type, cost }) => {
             answer.insert("type".into(), json!(output_type.to_string()));
             answer.insert("error".into(), json!(format!("program: {message}")));
             answer.insert("estMin".into(), json!(cost.min));

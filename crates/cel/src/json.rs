@@ -78,8 +78,7 @@ impl<'a> Value<'a> {
             Value::Optional(None) => json!({"optional": []}),
             Value::Optional(Some(v)) => json!({"optional": [v.to_typed_json()]}),
             Value::Struct(s) => {
-                let fields: serde_json::Map<_, _> =
-                    s.fields.iter().map(|(k, v)| (k.to_string(), v.to_typed_json())).collect();
+                let fields: serde_json::Map<_, _> = s.fields.iter().map(|(k, v)| (k.to_string(), v.to_typed_json())).collect();
                 json!({"object": [&*s.name, fields]})
             }
             Value::Opaque(o) => json!({"opaque": [o.type_name(), o.to_string()]}),
@@ -273,9 +272,7 @@ mod tests {
             "b": {"type": "string", "format": "byte"}, "day": {"type": "string", "format": "date"}, "s": {"type": "string", "format": "duration"}}});
         let schema = Schema::from_openapi(&schema, false).unwrap();
         let document = json!({"t": "2020-01-01T00:00:00Z", "d": 1, "b": "aGk=", "day": "2020-01-01", "s": "1h"});
-        let Value::Map(map) = Value::from_json(&document, Some(&schema)) else {
-            panic!()
-        };
+        let Value::Map(map) = Value::from_json(&document, Some(&schema)) else { panic!() };
         assert!(matches!(map.get_str("t"), Some(Value::Timestamp(_))));
         assert!(matches!(map.get_str("d"), Some(Value::Double(_))));
         assert!(matches!(map.get_str("b"), Some(Value::Bytes(_))));

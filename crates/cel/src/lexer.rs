@@ -74,11 +74,7 @@ pub(crate) fn lex(source: &str, issues: &mut Vec<Finding>) -> Vec<Lexeme> {
         }
         if let Some((token, end)) = next(source, bytes, at) {
             at = end;
-            tokens.push(Lexeme {
-                token,
-                start: start as u32,
-                end: end as u32,
-            });
+            tokens.push(Lexeme { token, start: start as u32, end: end as u32 });
         } else {
             at = skip_unrecognised(source, at);
             if issues.len() == MAX_ERRORS {
@@ -90,11 +86,7 @@ pub(crate) fn lex(source: &str, issues: &mut Vec<Finding>) -> Vec<Lexeme> {
             issues.push(Finding::new(start as u32, message));
         }
     }
-    tokens.push(Lexeme {
-        token: Token::End,
-        start: bytes.len() as u32,
-        end: bytes.len() as u32,
-    });
+    tokens.push(Lexeme { token: Token::End, start: bytes.len() as u32, end: bytes.len() as u32 });
     tokens
 }
 
@@ -149,9 +141,7 @@ fn next(source: &str, bytes: &[u8], at: usize) -> Option<(Token, usize)> {
         b'0'..=b'9' => Some(number(bytes, at)),
         b'"' | b'\'' => string(bytes, at, false).map(|end| (Token::String, end)),
         b'`' => {
-            let end = bytes[at + 1..]
-                .iter()
-                .position(|b| !(b.is_ascii_alphanumeric() || b"_.-/ ".contains(b)))?;
+            let end = bytes[at + 1..].iter().position(|b| !(b.is_ascii_alphanumeric() || b"_.-/ ".contains(b)))?;
             (end > 0 && bytes[at + 1 + end] == b'`').then_some((Token::EscapedIdent, at + end + 2))
         }
         b'a'..=b'z' | b'A'..=b'Z' | b'_' => Some(prefixed_string(bytes, at).unwrap_or_else(|| word(source, bytes, at))),
@@ -306,12 +296,6 @@ mod tests {
         let mut issues = Vec::new();
         lex("*@a | b", &mut issues);
         let texts: Vec<_> = issues.iter().map(|i| i.message.as_str()).collect();
-        assert_eq!(
-            texts,
-            [
-                "Syntax error: token recognition error at: '@'",
-                "Syntax error: token recognition error at: '| '"
-            ]
-        );
+        assert_eq!(texts, ["Syntax error: token recognition error at: '@'", "Syntax error: token recognition error at: '| '"]);
     }
 }

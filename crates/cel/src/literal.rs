@@ -47,11 +47,7 @@ pub(crate) fn bytes(text: &str) -> Result<Literal, &'static str> {
 fn body(text: &str) -> (&str, bool) {
     let unprefixed = text.trim_start_matches(['r', 'R']);
     let raw = unprefixed.len() != text.len();
-    let quotes = if unprefixed.len() >= 6 && (unprefixed.starts_with("'''") || unprefixed.starts_with("\"\"\"")) {
-        3
-    } else {
-        1
-    };
+    let quotes = if unprefixed.len() >= 6 && (unprefixed.starts_with("'''") || unprefixed.starts_with("\"\"\"")) { 3 } else { 1 };
     (&unprefixed[quotes..unprefixed.len() - quotes], raw)
 }
 

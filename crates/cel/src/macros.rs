@@ -39,11 +39,7 @@ type Expansion = Result<Expr, (Option<ExprId>, String)>;
 
 fn has(parser: &Parser<'_>, arg: ExprId) -> Expansion {
     match &parser.nodes[arg as usize] {
-        Expr::Select { operand, field, test: false } => Ok(Expr::Select {
-            operand: *operand,
-            field: field.clone(),
-            test: true,
-        }),
+        Expr::Select { operand, field, test: false } => Ok(Expr::Select { operand: *operand, field: field.clone(), test: true }),
         _ => Err((Some(arg), "invalid argument to has() macro".into())),
     }
 }
@@ -101,12 +97,7 @@ fn opt_map(parser: &Parser<'_>, target: ExprId, args: &[ExprId], flat: bool) -> 
         let name = if flat { "optFlatMap" } else { "optMap" };
         return Err((Some(args[0]), format!("{name}() variable name must be a simple identifier")));
     };
-    Ok(Expr::OptMap {
-        target,
-        var: var.clone(),
-        body: args[1],
-        flat,
-    })
+    Ok(Expr::OptMap { target, var: var.clone(), body: args[1], flat })
 }
 
 #[cfg(test)]

@@ -48,12 +48,7 @@ impl Default for Budget {
 impl Budget {
     /// A budget for all evaluations together, with Kubernetes' limit for each.
     pub fn new(total: u64) -> Self {
-        Budget {
-            per_call: PER_CALL_LIMIT,
-            remaining: total,
-            used: 0,
-            deadline: None,
-        }
+        Budget { per_call: PER_CALL_LIMIT, remaining: total, used: 0, deadline: None }
     }
 
     /// Changes what a single evaluation may cost.
@@ -128,11 +123,7 @@ impl Meter {
 
     #[cold]
     fn exceeded(&self) -> EvalError {
-        if self.cost > self.per_call {
-            EvalError::CostLimitExceeded
-        } else {
-            EvalError::BudgetExhausted
-        }
+        if self.cost > self.per_call { EvalError::CostLimitExceeded } else { EvalError::BudgetExhausted }
     }
 
     /// Counts steps that are not charged for.

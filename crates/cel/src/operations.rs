@@ -112,9 +112,9 @@ fn equal_maps(meter: &mut Meter, a: &Map<'_>, b: &Map<'_>) -> Result<bool, EvalE
         meter.work(1)?;
         let y = match (b, &key) {
             // By the name in the document: an expression's name for it would be escaped.
-            (Map::Json(object, schema), Value::String(name)) => object
-                .get(&**name)
-                .map(|value| Value::from_json(value, schema.and_then(|s| s.property_by_json_name(name)))),
+            (Map::Json(object, schema), Value::String(name)) => {
+                object.get(&**name).map(|value| Value::from_json(value, schema.and_then(|s| s.property_by_json_name(name))))
+            }
             _ => b.get(&key),
         };
         match y {
@@ -215,12 +215,8 @@ pub(crate) fn add<'a>(meter: &mut Meter, a: &Value<'a>, b: &Value<'a>) -> Answer
             Ok(Value::Bytes(a.iter().chain(b.iter()).copied().collect()))
         }
         (Value::List(a), Value::List(b)) => add_lists(meter, a, b).map(Value::List),
-        (Value::Duration(a), Value::Duration(b)) => {
-            a.checked_add(*b).map(Value::Duration).ok_or_else(|| failed("duration overflow"))
-        }
-        (Value::Timestamp(t), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(t)) => {
-            timestamp(t.nanos() + i128::from(*d))
-        }
+        (Value::Duration(a), Value::Duration(b)) => a.checked_add(*b).map(Value::Duration).ok_or_else(|| failed("duration overflow")),
+        (Value::Timestamp(t), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(t)) => timestamp(t.nanos() + i128::from(*d)),
         _ => Err(operator_error("_+_", a, is_adder(a))),
     }
 }
@@ -228,8 +224,14 @@ pub(crate) fn add<'a>(meter: &mut Meter, a: &Value<'a>, b: &Value<'a>) -> Answer
 fn is_adder(value: &Value<'_>) -> bool {
     matches!(
         value,
-        Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_) | Value::Bytes(_) | Value::List(_)
-            | Value::Duration(_) | Value::Timestamp(_)
+        Value::Int(_)
+            | Value::Uint(_)
+            | Value::Double(_)
+            | Value::String(_)
+            | Value::Bytes(_)
+            | Value::List(_)
+            | Value::Duration(_)
+            | Value::Timestamp(_)
     )
 }
 
@@ -273,13 +275,9 @@ pub(crate) fn subtract<'a>(a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
         (Value::Int(a), Value::Int(b)) => a.checked_sub(*b).map(Value::Int).ok_or_else(int_overflow),
         (Value::Uint(a), Value::Uint(b)) => a.checked_sub(*b).map(Value::Uint).ok_or_else(uint_overflow),
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a - b)),
-        (Value::Duration(a), Value::Duration(b)) => {
-            a.checked_sub(*b).map(Value::Duration).ok_or_else(|| failed("duration overflow"))
-        }
+        (Value::Duration(a), Value::Duration(b)) => a.checked_sub(*b).map(Value::Duration).ok_or_else(|| failed("duration overflow")),
         (Value::Timestamp(t), Value::Duration(d)) => timestamp(t.nanos() - i128::from(*d)),
-        (Value::Timestamp(a), Value::Timestamp(b)) => {
-            i64::try_from(a.nanos() - b.nanos()).map(Value::Duration).map_err(|_| int_overflow())
-        }
+        (Value::Timestamp(a), Value::Timestamp(b)) => i64::try_from(a.nanos() - b.nanos()).map(Value::Duration).map_err(|_| int_overflow()),
         _ => {
             let known = is_adder(a) && !matches!(a, Value::String(_) | Value::Bytes(_) | Value::List(_));
             Err(operator_error("_-_", a, known))
@@ -422,7 +420,8 @@ mod tests {
 
     #[test]
     fn lists_of_type_set_and_map_compare_and_add_by_content() {
-        let set = Schema::from_openapi(&json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}), false).unwrap();
+        let set =
+            Schema::from_openapi(&json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}), false).unwrap();
         let (a, b) = (json!(["x", "y"]), json!(["y", "x"]));
         let (a, b) = (Value::from_json(&a, Some(&set)), Value::from_json(&b, Some(&set)));
         assert!(same(&a, &b));

@@ -32,18 +32,37 @@ pub(crate) enum Kind {
     Attribute(Box<Attribute>),
     And(Box<[Node]>),
     Or(Box<[Node]>),
-    Equal { operands: Box<[Node; 2]>, equals: bool },
+    Equal {
+        operands: Box<[Node; 2]>,
+        equals: bool,
+    },
     Not(Box<Node>),
     Negate(Box<Node>),
-    Binary { operator: Binary, charge: Charge, operands: Box<[Node; 2]> },
+    Binary {
+        operator: Binary,
+        charge: Charge,
+        operands: Box<[Node; 2]>,
+    },
     /// `x in [constants]`
-    InConstants { item: Box<Node>, set: Box<Entries<'static>> },
+    InConstants {
+        item: Box<Node>,
+        set: Box<Entries<'static>>,
+    },
     Call(Box<Call>),
     /// `a.or(b)`, or `a.orValue(b)` which unwraps.
-    OptionalOr { operands: Box<[Node; 2]>, unwrap: bool },
-    List { items: Box<[Node]>, optional: Box<[usize]> },
+    OptionalOr {
+        operands: Box<[Node; 2]>,
+        unwrap: bool,
+    },
+    List {
+        items: Box<[Node]>,
+        optional: Box<[usize]>,
+    },
     Map(Box<[MapEntry]>),
-    Struct { name: Arc<str>, fields: Box<[StructField]> },
+    Struct {
+        name: Arc<str>,
+        fields: Box<[StructField]>,
+    },
     Fold(Box<Fold>),
     OptMap(Box<OptMap>),
 }
@@ -163,20 +182,9 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn plan(checked: &Checked, environment: &Environment) -> Result<Plan, EvalError> {
-    let mut planner = Planner {
-        checked,
-        environment,
-        variables: Vec::new(),
-        slots: HashMap::new(),
-        locals: Vec::new(),
-        most_locals: 0,
-    };
+    let mut planner = Planner { checked, environment, variables: Vec::new(), slots: HashMap::new(), locals: Vec::new(), most_locals: 0 };
     let root = planner.node(checked.ast.root)?;
-    Ok(Plan {
-        root,
-        variables: planner.variables,
-        locals: planner.most_locals,
-    })
+    Ok(Plan { root, variables: planner.variables, locals: planner.most_locals })
 }
 
 type Planned<T> = Result<T, EvalError>;
@@ -203,28 +211,17 @@ impl Planner<'_> {
             Expr::Map(entries) => {
                 let mut planned = Vec::with_capacity(entries.len());
                 for entry in entries {
-                    planned.push(MapEntry {
-                        key: self.node(entry.key)?,
-                        value: self.node(entry.value)?,
-                        optional: entry.optional,
-                    });
+                    planned.push(MapEntry { key: self.node(entry.key)?, value: self.node(entry.value)?, optional: entry.optional });
                 }
                 fold_map(planned)
             }
             Expr::Struct { name, fields } => {
                 let mut planned = Vec::with_capacity(fields.len());
                 for field in fields {
-                    planned.push(StructField {
-                        name: field.key.clone(),
-                        value: self.node(field.value)?,
-                        optional: field.optional,
-                    });
+                    planned.push(StructField { name: field.key.clone(), value: self.node(field.value)?, optional: field.optional });
                 }
                 let name = name.strip_prefix('.').map_or_else(|| name.clone(), Arc::from);
-                Kind::Struct {
-                    name,
-                    fields: planned.into(),
-                }
+                Kind::Struct { name, fields: planned.into() }
             }
             Expr::Comprehension(c) => self.fold(id, c)?,
             Expr::OptMap { target, var, body, flat } => {
@@ -232,12 +229,7 @@ impl Planner<'_> {
                 let slot = self.enter(var, true);
                 let body = self.node(*body)?;
                 self.locals.truncate(slot);
-                Kind::OptMap(Box::new(OptMap {
-                    target,
-                    slot,
-                    body,
-                    flat: *flat,
-                }))
+                Kind::OptMap(Box::new(OptMap { target, slot, body, flat: *flat }))
             }
         };
         Ok(Node { id, kind })
@@ -289,11 +281,7 @@ impl Planner<'_> {
                 charged: true,
             })));
         }
-        let qualifier = Qualifier {
-            id,
-            key: Key::Field(field.clone()),
-            optional: false,
-        };
+        let qualifier = Qualifier { id, key: Key::Field(field.clone()), optional: false };
         let mut attribute = self.qualified(operand, qualifier)?;
         attribute.test = test;
         Ok(Kind::Attribute(attribute))
@@ -320,10 +308,7 @@ impl Planner<'_> {
             let values: Vec<Value<'static>> = planned.into_iter().filter_map(into_const).collect();
             return Ok(Kind::Const(Value::List(values.into())));
         }
-        Ok(Kind::List {
-            items: planned.into(),
-            optional: optional.into(),
-        })
+        Ok(Kind::List { items: planned.into(), optional: optional.into() })
     }
 
     fn call(&mut self, id: ExprId) -> Planned<Kind> {
@@ -337,11 +322,7 @@ impl Planner<'_> {
                 let Expr::Literal(Literal::String(field)) = checked.ast.expr(args[1]) else {
                     return Err(failed("unsupported optional field selection"));
                 };
-                let qualifier = Qualifier {
-                    id,
-                    key: Key::Field(field.clone()),
-                    optional: true,
-                };
+                let qualifier = Qualifier { id, key: Key::Field(field.clone()), optional: true };
                 return self.qualified(args[0], qualifier).map(Kind::Attribute);
             }
             _ => {}
@@ -410,20 +391,12 @@ impl Planner<'_> {
             return Err(failed("no such overload"));
         };
         Ok(Ok(match function {
-            operators::EQUALS | operators::NOT_EQUALS => Kind::Equal {
-                operands: Box::new(operands),
-                equals: function == operators::EQUALS,
-            },
-            "or" | "orValue" => Kind::OptionalOr {
-                operands: Box::new(operands),
-                unwrap: function == "orValue",
-            },
+            operators::EQUALS | operators::NOT_EQUALS => {
+                Kind::Equal { operands: Box::new(operands), equals: function == operators::EQUALS }
+            }
+            "or" | "orValue" => Kind::OptionalOr { operands: Box::new(operands), unwrap: function == "orValue" },
             operators::IN if overload == Some("in_list") => membership(operands),
-            _ => Kind::Binary {
-                operator,
-                charge: Charge::of(function, overload),
-                operands: Box::new(operands),
-            },
+            _ => Kind::Binary { operator, charge: Charge::of(function, overload), operands: Box::new(operands) },
         }))
     }
 
@@ -479,25 +452,12 @@ impl Planner<'_> {
             },
             _ => Charge::Fixed(0),
         };
-        Ok(Kind::Fold(Box::new(Fold {
-            kind: c.kind,
-            range,
-            slot,
-            two: c.var2.is_some(),
-            filter,
-            body,
-            charge,
-        })))
+        Ok(Kind::Fold(Box::new(Fold { kind: c.kind, range, slot, two: c.var2.is_some(), filter, body, charge })))
     }
 }
 
 fn attribute(root: Root) -> Kind {
-    Kind::Attribute(Box::new(Attribute {
-        root,
-        qualifiers: Vec::new(),
-        test: false,
-        charged: true,
-    }))
+    Kind::Attribute(Box::new(Attribute { root, qualifiers: Vec::new(), test: false, charged: true }))
 }
 
 /// The node without the charge for reading it, if it is one that reads.
@@ -532,10 +492,7 @@ fn constant(literal: &Literal) -> Value<'static> {
 }
 
 fn is_conversion(function: &str) -> bool {
-    matches!(
-        function,
-        "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint"
-    )
+    matches!(function, "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint")
 }
 
 fn fold_conversion(overloads: &[&'static Overload], operand: Node) -> Planned<Kind> {
@@ -560,9 +517,7 @@ fn fold_map(entries: Vec<MapEntry>) -> Kind {
 
 /// `x in list`, with a lookup if the list is constant and of scalars.
 fn membership(operands: [Node; 2]) -> Kind {
-    let scalar = |v: &Value<'_>| {
-        matches!(v, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_))
-    };
+    let scalar = |v: &Value<'_>| matches!(v, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_));
     let [item, list] = operands;
     match list.kind {
         Kind::Const(Value::List(List::Values(values))) if values.is_empty() => Kind::Const(Value::Bool(false)),
@@ -571,10 +526,7 @@ fn membership(operands: [Node; 2]) -> Kind {
             for value in values.iter() {
                 set.insert(value.clone(), Value::Null);
             }
-            Kind::InConstants {
-                item: Box::new(item),
-                set: Box::new(set),
-            }
+            Kind::InConstants { item: Box::new(item), set: Box::new(set) }
         }
         kind => Kind::Binary {
             operator: Binary::In,

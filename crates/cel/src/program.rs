@@ -44,14 +44,7 @@ impl Program {
             .collect();
         variables.sort();
         variables.dedup();
-        Program {
-            source: source.to_owned(),
-            plan,
-            output_type,
-            cost,
-            spans: checked.ast.spans.clone(),
-            variables,
-        }
+        Program { source: source.to_owned(), plan, output_type, cost, spans: checked.ast.spans.clone(), variables }
     }
 
     /// The text of the expression.

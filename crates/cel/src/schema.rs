@@ -118,11 +118,7 @@ impl Schema {
             .and_then(Json::as_array)
             .map(|names| names.iter().filter_map(Json::as_str).collect())
             .unwrap_or_default();
-        let mut object = Object {
-            name: name.into(),
-            fields: BTreeMap::new(),
-            escaped: HashMap::new(),
-        };
+        let mut object = Object { name: name.into(), fields: BTreeMap::new(), escaped: HashMap::new() };
         let mut min_size = 2;
         for (property, field) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
             let escaped = escape(property);
@@ -137,10 +133,7 @@ impl Schema {
             if let Some(escaped) = escaped {
                 let escaped: Arc<str> = escaped.into();
                 object.escaped.insert(property.clone(), escaped.clone());
-                let field = Field {
-                    property: property.clone(),
-                    schema: Arc::new(field_schema),
-                };
+                let field = Field { property: property.clone(), schema: Arc::new(field_schema) };
                 object.fields.insert(escaped, field);
             }
         }
@@ -166,11 +159,7 @@ impl Schema {
     }
 
     fn simple(kind: Kind, max_elements: i64, min_serialized_size: i64) -> Schema {
-        Schema {
-            kind,
-            max_elements,
-            min_serialized_size,
-        }
+        Schema { kind, max_elements, min_serialized_size }
     }
 
     /// The type that expressions see.
@@ -318,8 +307,7 @@ fn with_type_and_object_meta(schema: &Json) -> Json {
     let mut schema = schema.clone();
     let pointer = |path: &str| schema.pointer(path).and_then(Json::as_i64);
     let name = pointer("/properties/metadata/properties/name/maxLength").map_or(MAX_NAME, |n| n.min(MAX_NAME));
-    let generate = pointer("/properties/metadata/properties/generateName/maxLength")
-        .map_or(MAX_NAME - 1, |n| n.min(MAX_NAME - 1));
+    let generate = pointer("/properties/metadata/properties/generateName/maxLength").map_or(MAX_NAME - 1, |n| n.min(MAX_NAME - 1));
     if let Some(object) = schema.as_object_mut() {
         let properties = object.entry("properties").or_insert_with(|| serde_json::json!({}));
         if let Some(properties) = properties.as_object_mut() {
@@ -336,8 +324,27 @@ fn with_type_and_object_meta(schema: &Json) -> Json {
 }
 
 const RESERVED: [&str; 21] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
-    "let", "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// The name under which an expression reaches a property: reserved words and `.`, `-`, `/`, `__` are escaped.
@@ -401,7 +408,8 @@ mod tests {
 
     #[test]
     fn bounds_come_from_the_schema_or_from_the_largest_request() {
-        let bounded = Schema::from_openapi(&json!({"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 10}}), false).unwrap();
+        let bounded =
+            Schema::from_openapi(&json!({"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 10}}), false).unwrap();
         assert_eq!(bounded.max_elements(), 5);
         assert_eq!(bounded.element().unwrap().max_elements(), 40);
         let unbounded = Schema::from_openapi(&json!({"type": "array", "items": {"type": "integer"}}), false).unwrap();

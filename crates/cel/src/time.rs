@@ -148,9 +148,7 @@ pub(crate) struct Parts {
 }
 
 fn fixed_offset(zone: &str, hours: &str, minutes: &str) -> Result<i64, String> {
-    let number = |text: &str| {
-        text.parse::<i64>().map_err(|_| format!("strconv.Atoi: parsing {text:?}: invalid syntax"))
-    };
+    let number = |text: &str| text.parse::<i64>().map_err(|_| format!("strconv.Atoi: parsing {text:?}: invalid syntax"));
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     if !(0..=59).contains(&minutes) {
         return Err(format!("timezone offset minutes out of range [0, 59]: {zone}"));

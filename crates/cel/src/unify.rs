@@ -82,10 +82,9 @@ impl Substitution {
             return true;
         }
         match (from, to) {
-            (Type::Null, other) | (other, Type::Null) => matches!(
-                other,
-                Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp
-            ),
+            (Type::Null, other) | (other, Type::Null) => {
+                matches!(other, Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp)
+            }
             (Type::Type(_), Type::Type(_)) => true,
             (Type::List(a), Type::List(b)) => self.fits(a, b),
             (Type::Map(a), Type::Map(b)) => self.fits(&a.0, &b.0) && self.fits(&a.1, &b.1),

@@ -134,9 +134,7 @@ impl<'a> List<'a> {
 
     /// The elements in order.
     pub fn iter(&self) -> ListIter<'_, 'a> {
-        ListIter {
-            pending: vec![(self, 0)],
-        }
+        ListIter { pending: vec![(self, 0)] }
     }
 
     /// This list with another one after it. Takes no longer for long lists than for short ones.
@@ -151,11 +149,7 @@ impl<'a> List<'a> {
         if len <= COPIED {
             return List::Values(self.iter().chain(other.iter()).collect());
         }
-        List::Concat(Arc::new(Concat {
-            first: self.clone(),
-            second: other.clone(),
-            len,
-        }))
+        List::Concat(Arc::new(Concat { first: self.clone(), second: other.clone(), len }))
     }
 }
 

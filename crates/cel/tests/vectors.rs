@@ -60,8 +60,8 @@ fn kubernetes_gives_the_same_answers() {
         let found = evaluate_line(&json!({"expr": expr}));
         let mut wrong = Vec::new();
         for key in ["type", "cost", "estMin", "estMax"] {
-            let any_order = key == "cost"
-                && costs_in_any_order(expr).is_some_and(|costs| found["cost"].as_u64().is_some_and(|c| costs.contains(&c)));
+            let any_order =
+                key == "cost" && costs_in_any_order(expr).is_some_and(|costs| found["cost"].as_u64().is_some_and(|c| costs.contains(&c)));
             if case.get(key) != found.get(key) && !any_order {
                 wrong.push(key);
             }

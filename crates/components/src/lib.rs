@@ -19,6 +19,7 @@ pub mod clock;
 pub mod controllers;
 pub mod cri;
 pub mod events;
+pub mod kubelet;
 mod options;
 pub mod runtime;
 pub mod scheduler;
@@ -35,6 +36,7 @@ use runtime::{Entry, Unknown};
 pub fn entries() -> Vec<Entry> {
     let mut entries = controllers::entries();
     entries.push(scheduler::entry());
+    entries.push(kubelet::entry());
     entries
 }
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::runtime::{Identity, LeaderElection};
+use crate::{
+    kubelet::Nodes,
+    runtime::{Identity, LeaderElection},
+};
 
 /// Settings of all components.
 #[derive(Clone, Debug)]
@@ -23,6 +26,8 @@ pub struct Options {
     pub node_monitor_period: Duration,
     /// How many terminated Pods are kept in the cluster.
     pub terminated_pod_gc_threshold: usize,
+    /// The nodes whose kubelets run in this process.
+    pub nodes: Nodes,
 }
 
 impl Default for Options {
@@ -36,6 +41,7 @@ impl Default for Options {
             node_monitor_grace_period: Duration::from_secs(50),
             node_monitor_period: Duration::from_secs(5),
             terminated_pod_gc_threshold: 12_500,
+            nodes: Nodes::default(),
         }
     }
 }

@@ -78,16 +78,16 @@ impl PathElement {
                     if i > 0 {
                         key.push(',');
                     }
-                    push_json(&mut key, &**name);
+                    push_string(&mut key, name);
                     key.push(':');
-                    push_json(&mut key, value);
+                    push_value(&mut key, value);
                 }
                 key.push('}');
                 key
             }
             PathElement::Value(value) => {
                 let mut key = String::from("v:");
-                push_json(&mut key, value);
+                push_value(&mut key, value);
                 key
             }
             PathElement::Index(index) => format!("i:{index}"),
@@ -95,10 +95,19 @@ impl PathElement {
     }
 }
 
-fn push_json(out: &mut String, value: &(impl serde::Serialize + ?Sized)) {
-    // Strings and values cannot fail to serialise.
-    if let Ok(text) = serde_json::to_string(value) {
+fn push_string(out: &mut String, text: &str) {
+    // A string cannot fail to serialise.
+    if let Ok(text) = serde_json::to_string(text) {
         out.push_str(&text);
+    }
+}
+
+fn push_value(out: &mut String, value: &Value) {
+    match value {
+        Value::String(text) => push_string(out, text),
+        // A whole number is spelled as one, however it came.
+        Value::Number(number) if number.is_f64() => out.push_str(&go::plain(value)),
+        other => out.push_str(&other.to_string()),
     }
 }
 
@@ -227,12 +236,14 @@ mod tests {
             (r#"k:{"containerPort":80,"protocol":"TCP"}"#, r#"[containerPort=80,protocol="TCP"]"#),
             (r#"v:"example.com/f""#, r#"[="example.com/f"]"#),
             ("v:1.5", "[=1.5]"),
+            ("v:true", "[=true]"),
             ("i:3", "[3]"),
         ] {
             let element = PathElement::parse(text).expect("readable").expect("known");
             assert_eq!(element.to_key(), text);
             assert_eq!(element.to_string(), shown);
         }
+        assert_eq!(PathElement::Value(json!(2.0)).to_key(), "v:2");
         assert_eq!(PathElement::parse("z:future"), Ok(None));
         assert_eq!(PathElement::parse("f"), Err(UnreadableElement("key must be 2 characters long:".into())));
         assert_eq!(PathElement::parse("fdata"), Err(UnreadableElement("missing colon: fdata".into())));

@@ -12,6 +12,7 @@ use super::managers::Managed;
 use super::typed::Type;
 use super::typed::fields::field_set;
 use super::typed::remove::{Emptied, remove};
+use super::update::nobodys;
 use super::versions::ConversionError;
 use crate::schema::Schema;
 
@@ -53,16 +54,17 @@ pub(super) fn prune(
     let mut pruned = in_last.object.clone().into_owned();
     remove(&mut pruned, &last, &Type::root(in_last.schema.get()), Emptied::Null);
     let mut pruned_version = last_version.to_owned();
-    for (version, owned) in owned_by_version(managed, last_version) {
-        let Some(whole) = in_version(&merged, &version, schema, context)? else { continue };
-        let Some(now) = (if version == pruned_version { Some(pruned.clone()) } else { at(&pruned, &version)? }) else { continue };
+    let owned = owned_by_version(managed, last_version);
+    for (version, owned) in &owned {
+        let Some(whole) = in_version(&merged, version, schema, context)? else { continue };
+        let Some(now) = (if *version == pruned_version { Some(pruned.clone()) } else { at(&pruned, version)? }) else { continue };
         let of = Type::root(whole.schema.get());
         let kept = field_set(&now, whole.schema.get()).with_named_fields(&of).union(&owned.with_named_fields(&of));
         let mut gone = field_set(&whole.object, whole.schema.get()).with_named_fields(&of);
         gone.subtract(&kept);
         pruned = whole.object.clone().into_owned();
         remove(&mut pruned, &gone, &of, Emptied::Null);
-        pruned_version = version;
+        pruned_version.clone_from(version);
     }
     // Of what is then missing, only what was applied last time goes: the rest is somebody's default.
     let pruned = if pruned_version == last_version { Some(pruned) } else { at(&pruned, last_version)? };
@@ -71,7 +73,9 @@ pub(super) fn prune(
     let mut missing = field_set(&in_last.object, in_last.schema.get()).with_named_fields(&of);
     missing.subtract(&field_set(&pruned, in_last.schema.get()).with_named_fields(&of));
     let mut result = in_last.object.clone().into_owned();
-    remove(&mut result, &missing.intersection(&last), &of, Emptied::Gone);
+    // The few paths that are spelled otherwise in another version are not worth a conversion of sets.
+    let kept = owned.into_iter().fold(FieldSet::default(), |all, (_, owned)| all.union(&owned));
+    remove(&mut result, &missing.intersection(&last), &of, Emptied::GoneUnlessIn(Some(&kept)));
     if last_version == context.api_version {
         return Ok(result);
     }
@@ -102,9 +106,10 @@ fn convert(object: &Value, version: &str, context: &Context<'_>) -> Result<Optio
     }
 }
 
-/// What anybody owns, by version; that of `first` first, because conversion may need what is owned there.
+/// What anybody owns, by version; that of `first` first, because conversion may need what is owned there. What the server
+/// keeps itself stays as if it were owned.
 fn owned_by_version(managed: &mut Managed, first: &str) -> Vec<(String, FieldSet)> {
-    let mut owned: BTreeMap<String, FieldSet> = BTreeMap::new();
+    let mut owned = BTreeMap::from([(first.to_owned(), nobodys().clone())]);
     for entry in &mut managed.entries {
         let set = owned.entry(entry.manager.api_version.clone()).or_default();
         *set = std::mem::take(set).union(entry.fields());

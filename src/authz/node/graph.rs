@@ -216,7 +216,8 @@ fn volume(object: &Value) -> Volume {
             secrets.push((namespace.into(), name.into()));
         }
     };
-    for key in ["controllerPublishSecretRef", "nodeStageSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef", "controllerExpandSecretRef"]
+    for key in
+        ["controllerPublishSecretRef", "nodeStageSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef", "controllerExpandSecretRef"]
     {
         add(&spec["csi"][key]);
     }

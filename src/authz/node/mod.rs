@@ -111,7 +111,9 @@ impl NodeAuthorizer {
             "get" | "update" | "patch" | "delete" => self.related(node, kind, info),
             "list" | "watch" | "deletecollection" if selects(&info.field_selector, "spec.nodeName", node) => yes(),
             "list" | "watch" | "deletecollection" => no("can only list, watch or delete with spec.nodeName field selector"),
-            _ => no("only the following verbs are allowed for this type: get, watch, list, create, update, patch, delete, deletecollection"),
+            _ => {
+                no("only the following verbs are allowed for this type: get, watch, list, create, update, patch, delete, deletecollection")
+            }
         }
     }
 

@@ -112,7 +112,7 @@ fn bytes_times_and_quantities_must_be_what_they_say() {
     let (event, _) = read(
         "",
         "events",
-        r#"{"eventTime":"2026-11-16T02:00:00.5+02:00","lastTimestamp":"2026-11-16T02:00:00.5+02:00"}"#,
+        r#"{"eventTime":"2026-11-16T02:00:00.500000+02:00","lastTimestamp":"2026-11-16T02:00:00.5+02:00"}"#,
         FieldValidation::Strict,
     )
     .expect("event");

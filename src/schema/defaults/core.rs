@@ -1,5 +1,6 @@
 //! Defaults of the core group: Pods and their containers and volumes, Services, Namespaces, Nodes, LimitRanges.
 
+use base64::Engine;
 use serde_json::{Value, json};
 
 use super::{Fields, is_absent, objects, part, set, text};
@@ -151,6 +152,16 @@ pub(super) fn service(fields: &mut Fields) {
                 set(ingress, "ipMode", "VIP");
             }
         }
+    }
+}
+
+/// What was given as text is kept as bytes.
+pub(super) fn secret(fields: &mut Fields) {
+    let Some(Value::Object(texts)) = fields.remove("stringData") else { return };
+    let Some(data) = part(fields, "data") else { return };
+    for (key, value) in texts {
+        let bytes = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
+        data.insert(key, bytes.into());
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) fn apply(definition: &str, fields: &mut Fields) {
         "api.core.v1.ResourceRequirements" => core::resource_requirements(fields),
         "api.core.v1.Volume" => core::volume(fields),
         "api.core.v1.Service" => core::service(fields),
+        "api.core.v1.Secret" => core::secret(fields),
         "api.core.v1.Namespace" => core::namespace(fields),
         "api.core.v1.NodeStatus" => core::node_status(fields),
         "api.core.v1.LimitRangeItem" => core::limit_range_item(fields),

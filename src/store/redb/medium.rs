@@ -96,9 +96,7 @@ impl Failure {
                     "{name} is in use by another process; one data directory serves one server (stop the other, or give this \
                      one a data directory of its own)"
                 )),
-                redb::Error::UpgradeRequired(version) => {
-                    Error::Unavailable(format!("{name} was written by an older redb (file format {version}) and has to be converted first"))
-                }
+                redb::Error::UpgradeRequired(version) => damaged(&format!("it says that it has version {version} of redb's file format")),
                 error @ (redb::Error::TableTypeMismatch { .. }
                 | redb::Error::TableIsMultimap(_)
                 | redb::Error::TableDoesNotExist(_)
@@ -271,7 +269,12 @@ impl Medium {
                 self.sick.store(false, Ordering::Release);
             }
             Err(failure) => {
-                let why = failure.explain(Some(path)).to_string();
+                let why = match failure {
+                    // Its lock is ours, from before a panic.
+                    Failure::Redb(redb::Error::DatabaseAlreadyOpen) => Failure::Damage("it could not be opened again".to_owned()),
+                    failure => failure,
+                };
+                let why = why.explain(Some(path)).to_string();
                 tracing::error!("the store cannot be opened again: {why}");
                 *state = State::Broken(why);
             }

@@ -15,14 +15,8 @@ use crate::types::Type;
 
 /// Estimates what a checked expression costs.
 pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> CostEstimate {
-    let mut estimator = Estimator {
-        checked,
-        environment,
-        paths: HashMap::new(),
-        sizes: HashMap::new(),
-        entries: HashMap::new(),
-        locals: Vec::new(),
-    };
+    let mut estimator =
+        Estimator { checked, environment, paths: HashMap::new(), sizes: HashMap::new(), entries: HashMap::new(), locals: Vec::new() };
     estimator.cost(checked.ast.root)
 }
 
@@ -49,11 +43,7 @@ struct Entry {
 impl Entry {
     fn union(a: Option<Entry>, b: Option<Entry>) -> Option<Entry> {
         let (a, b) = (a?, b?);
-        Some(Entry {
-            list: a.list,
-            key: a.key.union(b.key),
-            value: a.value.union(b.value),
-        })
+        Some(Entry { list: a.list, key: a.key.union(b.key), value: a.value.union(b.value) })
     }
 }
 
@@ -98,12 +88,7 @@ impl Estimator<'_> {
         if !path.is_empty() {
             path.push("@items".into());
         }
-        Some(Node {
-            id: None,
-            cel_type,
-            path,
-            size: None,
-        })
+        Some(Node { id: None, cel_type, path, size: None })
     }
 
     fn schema_size(&self, path: &Path) -> Option<Size> {
@@ -117,10 +102,7 @@ impl Estimator<'_> {
                 name => schema.field(name)?,
             };
         }
-        Some(Size {
-            min: 0,
-            max: schema.max_elements(),
-        })
+        Some(Size { min: 0, max: schema.max_elements() })
     }
 
     fn local(&self, name: &str) -> Option<&Local> {
@@ -137,12 +119,7 @@ impl Estimator<'_> {
     }
 
     fn node(&mut self, id: ExprId) -> Node {
-        Node {
-            id: Some(id),
-            cel_type: self.checked.type_of(id).clone(),
-            path: self.path(id),
-            size: self.known_size(id),
-        }
+        Node { id: Some(id), cel_type: self.checked.type_of(id).clone(), path: self.path(id), size: self.known_size(id) }
     }
 
     fn known_size(&mut self, id: ExprId) -> Option<Size> {
@@ -221,11 +198,7 @@ impl Estimator<'_> {
                 if items.is_empty() {
                     value.min = 0;
                 }
-                let entry = Entry {
-                    list: true,
-                    key: Size::ONE,
-                    value,
-                };
+                let entry = Entry { list: true, key: Size::ONE, value };
                 self.entries.insert(id, entry);
                 sum
             }
@@ -363,12 +336,7 @@ impl Estimator<'_> {
     }
 
     fn push(&mut self, name: &Arc<str>, path: Path, size: Option<Size>, entry: Option<Entry>) {
-        self.locals.push(Local {
-            name: name.clone(),
-            path,
-            size,
-            entry,
-        });
+        self.locals.push(Local { name: name.clone(), path, size, entry });
     }
 
     /// Declares the variables of a loop over something.
@@ -414,11 +382,7 @@ impl Estimator<'_> {
             _ => self.set_size(id, Some(count)),
         }
         if let Some(item) = item {
-            let entry = Entry {
-                list: true,
-                key: Size::ONE,
-                value: Size::fixed(0).union(item),
-            };
+            let entry = Entry { list: true, key: Size::ONE, value: Size::fixed(0).union(item) };
             self.entries.insert(id, entry);
         }
         let loops = count.as_cost().multiply(condition.add(step));
@@ -451,10 +415,7 @@ impl Estimator<'_> {
         match c.kind {
             Macro::All | Macro::Exists => {
                 let condition = fixed(if c.kind == Macro::All { 2 } else { 3 });
-                let step = CostEstimate {
-                    min: 1,
-                    max: body.max.saturating_add(1),
-                };
+                let step = CostEstimate { min: 1, max: body.max.saturating_add(1) };
                 (condition, step, zero, ONE)
             }
             Macro::ExistsOne => (zero, body.add(fixed(2).union(ONE)), zero, fixed(2)),
@@ -490,8 +451,8 @@ impl Estimator<'_> {
         let mut cost = CostEstimate { min: u64::MAX, max: 0 };
         let mut sorted: Option<Size> = None;
         for overload in overloads {
-            let (own, size) = functions::of_overload(self, overload.id, Some(&target_node), std::slice::from_ref(&keys_node))
-                .unwrap_or((ONE, None));
+            let (own, size) =
+                functions::of_overload(self, overload.id, Some(&target_node), std::slice::from_ref(&keys_node)).unwrap_or((ONE, None));
             cost = cost.union(own.add(keys));
             sorted = match (sorted, size) {
                 (Some(a), Some(b)) => Some(a.union(b)),
@@ -532,4 +493,3 @@ fn is_scalar(t: &Type) -> bool {
         other => other.unwrap_optional().is_some_and(is_scalar),
     }
 }
-

@@ -46,9 +46,7 @@ pub(super) fn of_overload(e: &Estimator<'_>, overload: &str, target: Option<&Nod
         ("list_sets_contains_list" | "list_sets_intersects_list", _, [a, b]) => {
             Some((e.size(a).multiply(e.size(b)).as_cost().add(ONE), None))
         }
-        ("list_sets_equivalent_list", _, [a, b]) => {
-            Some((e.size(a).multiply(e.size(b)).cost(2.0).add(ONE), None))
-        }
+        ("list_sets_equivalent_list", _, [a, b]) => Some((e.size(a).multiply(e.size(b)).cost(2.0).add(ONE), None)),
         _ => None,
     }
 }
@@ -62,12 +60,22 @@ fn sort(e: &Estimator<'_>, overload: &str, list: &Node) -> Option<CallEstimate> 
 }
 
 /// What Kubernetes says about a function.
-pub(super) fn of_kubernetes(e: &Estimator<'_>, function: &str, overload: &str, target: Option<&Node>, args: &[Node]) -> Option<CallEstimate> {
+pub(super) fn of_kubernetes(
+    e: &Estimator<'_>,
+    function: &str,
+    overload: &str,
+    target: Option<&Node>,
+    args: &[Node],
+) -> Option<CallEstimate> {
     let cost = |cost: CostEstimate| Some((cost, None));
     let traverse = |size: Size, factor: f64| size.cost(factor * STRING_TRAVERSAL);
     match (function, target, args) {
         ("check", ..) => cost(CostEstimate::fixed(AUTHORIZATION_CHECK)),
-        ("serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed" | "reason" | "error" | "errored", ..) => cost(ONE),
+        (
+            "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed" | "reason" | "error"
+            | "errored",
+            ..,
+        ) => cost(ONE),
         ("fieldSelector" | "labelSelector", _, [text]) => {
             let size = e.size(text);
             let requirements = size.cost(0.5).times((LIST_CREATE + STRUCT_CREATE) as f64);
@@ -111,7 +119,17 @@ pub(super) fn of_kubernetes(e: &Estimator<'_>, function: &str, overload: &str, t
             cost(traverse(e.size(text), 1.0))
         }
         ("ip.isCanonical", _, [text, ..]) => cost(traverse(e.size(text), 2.0)),
-        ("masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback" | "isLinkLocalMulticast" | "isLinkLocalUnicast" | "isGlobalUnicast", ..) => cost(ONE),
+        (
+            "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast",
+            ..,
+        ) => cost(ONE),
         ("containsIP" | "containsCIDR", _, [other, ..]) => {
             let address = Size { min: 4, max: 16 };
             let mut sum = traverse(address.add(address), 1.0);
@@ -124,7 +142,11 @@ pub(super) fn of_kubernetes(e: &Estimator<'_>, function: &str, overload: &str, t
             cost(sum)
         }
         ("validate", _, [text, ..]) => cost(traverse(e.size(text), 1.0).times(MAX_FORMAT_REGEX * REGEX_LENGTH)),
-        ("format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo" | "add" | "sub" | "major" | "minor" | "patch", ..)
+        (
+            "format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo"
+            | "add" | "sub" | "major" | "minor" | "patch",
+            ..,
+        )
         | ("getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery", ..) => cost(ONE),
         ("_==_", _, [a, b]) if a.cel_type == b.cel_type => cost(kubernetes_equality(&a.cel_type, b)?),
         _ => None,
@@ -167,10 +189,7 @@ fn joined(e: &Estimator<'_>, target: &Node, args: &[Node]) -> Size {
         size = list.multiply(e.size(&element));
     }
     if let Some(separator) = args.first() {
-        let gaps = Size {
-            min: list.min.saturating_sub(1),
-            max: list.max.saturating_sub(1),
-        };
+        let gaps = Size { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
         size = size.add(e.size(separator).multiply(gaps));
     }
     size
@@ -214,10 +233,7 @@ pub(super) fn of_language(e: &Estimator<'_>, overload: &str, target: Option<&Nod
         }
         ("strings_quote", _, [text]) => {
             let size = known(text);
-            let result = Size {
-                min: size.min.wrapping_add(2),
-                max: size.max.wrapping_mul(2).wrapping_add(2),
-            };
+            let result = Size { min: size.min.wrapping_add(2), max: size.max.wrapping_mul(2).wrapping_add(2) };
             (size.cost(STRING_TRAVERSAL), Some(result))
         }
         ("starts_with_string" | "ends_with_string", _, [part]) => (known(part).cost(STRING_TRAVERSAL), None),
@@ -235,16 +251,21 @@ pub(super) fn of_language(e: &Estimator<'_>, overload: &str, target: Option<&Nod
             (cost, Some(sum))
         }
         (
-            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals",
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes"
+            | "equals"
+            | "not_equals",
             _,
             [a, b],
         ) => {
             let smallest = known(a).max.min(known(b).max);
-            let cost = CostEstimate {
-                min: u64::from(smallest > 0),
-                max: smallest,
-            };
+            let cost = CostEstimate { min: u64::from(smallest > 0), max: smallest };
             (cost.times(STRING_TRAVERSAL), None)
         }
         _ => {

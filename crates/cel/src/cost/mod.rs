@@ -38,31 +38,19 @@ impl CostEstimate {
     }
 
     pub(crate) fn add(self, other: Self) -> Self {
-        CostEstimate {
-            min: self.min.saturating_add(other.min),
-            max: self.max.saturating_add(other.max),
-        }
+        CostEstimate { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
     }
 
     pub(crate) fn multiply(self, other: Self) -> Self {
-        CostEstimate {
-            min: self.min.saturating_mul(other.min),
-            max: self.max.saturating_mul(other.max),
-        }
+        CostEstimate { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
     }
 
     pub(crate) fn times(self, factor: f64) -> Self {
-        CostEstimate {
-            min: by_factor(self.min, factor),
-            max: by_factor(self.max, factor),
-        }
+        CostEstimate { min: by_factor(self.min, factor), max: by_factor(self.max, factor) }
     }
 
     pub(crate) fn union(self, other: Self) -> Self {
-        CostEstimate {
-            min: self.min.min(other.min),
-            max: self.max.max(other.max),
-        }
+        CostEstimate { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 }
 
@@ -82,24 +70,15 @@ impl Size {
     }
 
     pub fn add(self, other: Size) -> Size {
-        Size {
-            min: self.min.saturating_add(other.min),
-            max: self.max.saturating_add(other.max),
-        }
+        Size { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
     }
 
     pub fn multiply(self, other: Size) -> Size {
-        Size {
-            min: self.min.saturating_mul(other.min),
-            max: self.max.saturating_mul(other.max),
-        }
+        Size { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
     }
 
     pub fn union(self, other: Size) -> Size {
-        Size {
-            min: self.min.min(other.min),
-            max: self.max.max(other.max),
-        }
+        Size { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
     pub fn cost(self, factor: f64) -> CostEstimate {
@@ -107,10 +86,7 @@ impl Size {
     }
 
     pub fn as_cost(self) -> CostEstimate {
-        CostEstimate {
-            min: self.min,
-            max: self.max,
-        }
+        CostEstimate { min: self.min, max: self.max }
     }
 }
 

@@ -79,8 +79,16 @@ impl Charge {
             Some("string_to_bytes" | "bytes_to_string" | "strings_quote" | "string_format") => Charge::Traverse(1.0),
             Some("in_list") => Charge::InList,
             Some(
-                "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-                | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals",
+                "less_string"
+                | "greater_string"
+                | "less_equals_string"
+                | "greater_equals_string"
+                | "less_bytes"
+                | "greater_bytes"
+                | "less_equals_bytes"
+                | "greater_equals_bytes"
+                | "equals"
+                | "not_equals",
             ) => Charge::Smaller,
             Some("add_string" | "add_bytes") => Charge::Add,
             Some("matches_string") => Charge::Regex,
@@ -103,12 +111,8 @@ impl Charge {
             Charge::TraverseSecond => by_factor(size(1), STRING_TRAVERSAL),
             Charge::Join => by_factor(result.map_or(1, self::size), 2.0 * STRING_TRAVERSAL),
             Charge::TraverseDeeply => args.first().map_or(Ok(0), |v| traversal(meter, v))?,
-            Charge::Regex => {
-                by_factor(size(0) + 1, STRING_TRAVERSAL).saturating_mul(by_factor(size(1), REGEX_LENGTH))
-            }
-            Charge::Contains => {
-                by_factor(size(0), STRING_TRAVERSAL).saturating_mul(by_factor(size(1), STRING_TRAVERSAL))
-            }
+            Charge::Regex => by_factor(size(0) + 1, STRING_TRAVERSAL).saturating_mul(by_factor(size(1), REGEX_LENGTH)),
+            Charge::Contains => by_factor(size(0), STRING_TRAVERSAL).saturating_mul(by_factor(size(1), STRING_TRAVERSAL)),
             Charge::InList => size(1),
             Charge::Smaller => smaller(args),
             Charge::Add => by_factor(size(0) + size(1), STRING_TRAVERSAL),

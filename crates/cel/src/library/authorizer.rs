@@ -110,18 +110,12 @@ impl PartialEq for Authorization<'_> {
 impl<'a> Authorization<'a> {
     /// The value of `authorizer`.
     pub(crate) fn new(authorizer: &'a dyn Authorizer) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization {
-            authorizer: Some(authorizer),
-            state: State::Authorizer(None),
-        }))
+        Value::Opaque(Opaque::Authorization(Authorization { authorizer: Some(authorizer), state: State::Authorizer(None) }))
     }
 
     /// The value of `authorizer.requestResource`.
     pub(crate) fn request_resource(authorizer: &'a dyn Authorizer, attributes: CheckAttributes) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization {
-            authorizer: Some(authorizer),
-            state: State::Resource(Arc::new(attributes)),
-        }))
+        Value::Opaque(Opaque::Authorization(Authorization { authorizer: Some(authorizer), state: State::Resource(Arc::new(attributes)) }))
     }
 
     pub(crate) fn type_name(&self) -> &'static str {
@@ -135,10 +129,7 @@ impl<'a> Authorization<'a> {
     }
 
     fn next(&self, state: State) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization {
-            authorizer: self.authorizer,
-            state,
-        }))
+        Value::Opaque(Opaque::Authorization(Authorization { authorizer: self.authorizer, state }))
     }
 }
 
@@ -157,10 +148,7 @@ fn text(args: &[Value<'_>], at: usize) -> Result<String, EvalError> {
 }
 
 fn asking(service_account: &Option<Arc<(String, String)>>) -> CheckAttributes {
-    CheckAttributes {
-        service_account: service_account.as_deref().cloned(),
-        ..CheckAttributes::default()
-    }
+    CheckAttributes { service_account: service_account.as_deref().cloned(), ..CheckAttributes::default() }
 }
 
 fn path<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -171,10 +159,7 @@ fn path<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     if path.trim().is_empty() {
         return Err(failed("path must not be empty"));
     }
-    let attributes = CheckAttributes {
-        path: Some(path),
-        ..asking(account)
-    };
+    let attributes = CheckAttributes { path: Some(path), ..asking(account) };
     Ok(target.next(State::Path(Arc::new(attributes))))
 }
 
@@ -183,10 +168,7 @@ fn group<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let State::Authorizer(account) = &target.state else {
         return Err(no_such_overload());
     };
-    let attributes = CheckAttributes {
-        group,
-        ..asking(account)
-    };
+    let attributes = CheckAttributes { group, ..asking(account) };
     Ok(target.next(State::Group(Arc::new(attributes))))
 }
 
@@ -212,10 +194,7 @@ fn resource<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     if resource.trim().is_empty() {
         return Err(failed("resource must not be empty"));
     }
-    let attributes = CheckAttributes {
-        resource,
-        ..(**attributes).clone()
-    };
+    let attributes = CheckAttributes { resource, ..(**attributes).clone() };
     Ok(target.next(State::Resource(Arc::new(attributes))))
 }
 
@@ -254,10 +233,7 @@ fn check<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let (State::Path(attributes) | State::Resource(attributes)) = &target.state else {
         return Err(no_such_overload());
     };
-    let attributes = CheckAttributes {
-        verb,
-        ..(**attributes).clone()
-    };
+    let attributes = CheckAttributes { verb, ..(**attributes).clone() };
     let authorizer = target.authorizer.ok_or_else(|| failed("no authorizer"))?;
     Ok(target.next(State::Decided(Arc::new(authorizer.check(&attributes)))))
 }

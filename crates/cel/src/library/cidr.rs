@@ -35,13 +35,9 @@ pub struct Cidr {
 impl Cidr {
     pub(crate) fn parse(text: &str) -> Result<Cidr, EvalError> {
         let conversion = "network address parse error during conversion from string";
-        let fail = |why: String| {
-            failed(format!("{conversion}: {conversion}: netip.ParsePrefix({text:?}): {why}"))
-        };
+        let fail = |why: String| failed(format!("{conversion}: {conversion}: netip.ParsePrefix({text:?}): {why}"));
         let (address, bits) = text.rsplit_once('/').ok_or_else(|| fail("no '/'".into()))?;
-        let parsed: IpAddr = address.parse().map_err(|_| {
-            fail(format!("ParseAddr({address:?}): {}", reason(address)))
-        })?;
+        let parsed: IpAddr = address.parse().map_err(|_| fail(format!("ParseAddr({address:?}): {}", reason(address))))?;
         let leading_zero = bits.len() > 1 && bits.starts_with('0');
         if bits.is_empty() || leading_zero || !bits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(fail(format!("bad bits after slash: {bits:?}")));

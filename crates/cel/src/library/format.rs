@@ -194,10 +194,7 @@ fn qualified_name_errors(text: &str) -> Vec<String> {
         [name] => (None, name),
         [prefix, name] => (Some(prefix), name),
         _ => {
-            return vec![format!(
-                "a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                rule()
-            )];
+            return vec![format!("a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')", rule())];
         }
     };
     let mut errors = Vec::new();
@@ -235,9 +232,7 @@ fn label_value_errors(text: &str) -> Vec<String> {
 fn is_uuid(text: &str) -> bool {
     let hex = text.bytes().filter(|b| *b != b'-').count();
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
-    hex == 32
-        && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
-        && (groups == [8, 4, 4, 4, 12] || groups == [32])
+    hex == 32 && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') && (groups == [8, 4, 4, 4, 12] || groups == [32])
 }
 
 pub(crate) fn is_base64(text: &str) -> bool {
@@ -251,9 +246,7 @@ fn is_date(text: &str) -> bool {
     };
     let shape = text.len() == 10 && text.as_bytes()[4] == b'-' && text.as_bytes()[7] == b'-';
     match (number(0..4), number(5..7), number(8..10)) {
-        (Some(year), Some(month), Some(day)) if shape => {
-            (1..=12).contains(&month) && day >= 1 && day <= days_in_month(year, month)
-        }
+        (Some(year), Some(month), Some(day)) if shape => (1..=12).contains(&month) && day >= 1 && day <= days_in_month(year, month),
         _ => false,
     }
 }

@@ -46,12 +46,10 @@ const SUM: [Declaration; 4] = [
     declare("sum", "list_double_sum_double", "list(double).() -> double", sum_doubles),
     declare("sum", "list_duration_sum_duration", "list(duration).() -> duration", sum_durations),
 ];
-const MAX: [Declaration; 8] = of_element_type!(
-    "max", max, "_max_", "int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"
-);
-const MIN: [Declaration; 8] = of_element_type!(
-    "min", min, "_min_", "int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"
-);
+const MAX: [Declaration; 8] =
+    of_element_type!("max", max, "_max_", "int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes");
+const MIN: [Declaration; 8] =
+    of_element_type!("min", min, "_min_", "int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes");
 
 macro_rules! sorts {
     ($function:literal, $suffix:literal, $call:ident, $list:ident) => {
@@ -249,9 +247,7 @@ fn slice<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         return Err(failed(format!("cannot slice({start}, {end}), negative indexes not supported")));
     };
     if from > to {
-        return Err(failed(format!(
-            "cannot slice({start}, {end}), start index must be less than or equal to end index"
-        )));
+        return Err(failed(format!("cannot slice({start}, {end}), start index must be less than or equal to end index")));
     }
     if list.len() < to {
         return Err(failed(format!("cannot slice({start}, {end}), list is length {}", list.len())));

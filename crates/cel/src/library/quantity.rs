@@ -29,8 +29,7 @@ pub(crate) const DECLARATIONS: &[Declaration] = &[
     declare("sub", "quantity_sub_int", "kubernetes.Quantity.(int) -> kubernetes.Quantity", sub),
 ];
 
-const FORMAT_ERROR: &str =
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const FORMAT_ERROR: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const SUFFIX_ERROR: &str = "unable to parse quantity's suffix";
 const NANO: i32 = -9;
 
@@ -51,11 +50,7 @@ impl PartialEq for Quantity {
 
 impl Quantity {
     fn small(value: i64) -> Quantity {
-        Quantity {
-            mantissa: value.into(),
-            scale: 0,
-            small: true,
-        }
+        Quantity { mantissa: value.into(), scale: 0, small: true }
     }
 
     pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
@@ -79,18 +74,10 @@ impl Quantity {
             && let Some(product) = i128::from(value).checked_mul(multiplier)
             && i64::try_from(product).is_ok()
         {
-            return Ok(Quantity {
-                mantissa: signed(product),
-                scale,
-                small: true,
-            });
+            return Ok(Quantity { mantissa: signed(product), scale, small: true });
         }
         // Larger ones are decimals, capped at the largest 64 bit integer and rounded up to a billionth.
-        let cap = Quantity {
-            mantissa: signed(i64::MAX.into()),
-            scale: 0,
-            small: false,
-        };
+        let cap = Quantity { mantissa: signed(i64::MAX.into()), scale: 0, small: false };
         let value = match digits.get(..38.min(digits.len())).and_then(|d| d.parse::<i128>().ok()) {
             Some(value) if digits.len() <= 36 => value,
             _ => return Ok(cap),
@@ -104,20 +91,13 @@ impl Quantity {
             mantissa = mantissa / 10 + i128::from(rest != 0);
             scale += 1;
         }
-        let found = Quantity {
-            mantissa: signed(mantissa),
-            scale,
-            small: false,
-        };
+        let found = Quantity { mantissa: signed(mantissa), scale, small: false };
         let too_large = found.magnitude().compare(&cap.magnitude()) == Ordering::Greater;
         Ok(if too_large { cap } else { found })
     }
 
     fn magnitude(&self) -> Quantity {
-        Quantity {
-            mantissa: self.mantissa.saturating_abs(),
-            ..*self
-        }
+        Quantity { mantissa: self.mantissa.saturating_abs(), ..*self }
     }
 
     fn compare(&self, other: &Quantity) -> Ordering {
@@ -147,21 +127,20 @@ impl Quantity {
         match (fit(self), fit(other)) {
             (Some(a), Some(b)) => {
                 let sum = a.saturating_add(b);
-                Quantity {
-                    mantissa: sum,
-                    scale,
-                    small: self.small && other.small && i64::try_from(sum).is_ok(),
+                Quantity { mantissa: sum, scale, small: self.small && other.small && i64::try_from(sum).is_ok() }
+            }
+            _ => {
+                if self.scale > other.scale {
+                    *self
+                } else {
+                    *other
                 }
             }
-            _ => if self.scale > other.scale { *self } else { *other },
         }
     }
 
     fn negated(&self) -> Quantity {
-        Quantity {
-            mantissa: -self.mantissa,
-            ..*self
-        }
+        Quantity { mantissa: -self.mantissa, ..*self }
     }
 
     fn as_i64(&self) -> Option<i64> {
@@ -205,9 +184,7 @@ fn parse_suffix(suffix: &str) -> Result<(bool, i32), &'static str> {
             let exponent = suffix.strip_prefix(['e', 'E']);
             match exponent.and_then(|e| e.parse::<i16>().ok()) {
                 Some(exponent) => decimal(exponent.into()),
-                None if suffix.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b)) && exponent.is_none() => {
-                    Err(SUFFIX_ERROR)
-                }
+                None if suffix.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b)) && exponent.is_none() => Err(SUFFIX_ERROR),
                 None => Err(FORMAT_ERROR),
             }
         }

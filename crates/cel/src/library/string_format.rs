@@ -49,15 +49,13 @@ pub(crate) fn next_piece(format: &str) -> Result<Option<(Piece<'_>, &str)>, Stri
             return Err(unparsed("error while parsing precision: could not find end of precision specifier"));
         }
         let number = after[..digits].parse::<usize>().ok().filter(|p| *p <= MAX_PRECISION);
-        precision = Some(number.ok_or_else(|| {
-            unparsed("error while parsing precision: error while converting precision to integer: out of range")
-        })?);
+        precision = Some(
+            number.ok_or_else(|| unparsed("error while parsing precision: error while converting precision to integer: out of range"))?,
+        );
         rest = &after[digits..];
     }
     match rest.chars().next() {
-        Some(verb @ ('s' | 'd' | 'f' | 'e' | 'b' | 'x' | 'X' | 'o')) => {
-            Ok(Some((Piece::Clause(Clause { verb, precision }), &rest[1..])))
-        }
+        Some(verb @ ('s' | 'd' | 'f' | 'e' | 'b' | 'x' | 'X' | 'o')) => Ok(Some((Piece::Clause(Clause { verb, precision }), &rest[1..]))),
         other => Err(unparsed(&format!("unrecognized formatting clause \"{}\"", other.unwrap_or(' ')))),
     }
 }
@@ -184,10 +182,8 @@ fn scientific(number: f64, width: usize) -> String {
             let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
             let exponent: i32 = exponent.parse().unwrap_or(0);
             let digits = format!("{:02}", exponent.abs());
-            let raised: String = digits
-                .chars()
-                .map(|c| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(c.to_digit(10).unwrap_or(0) as usize).unwrap_or('⁰'))
-                .collect();
+            let raised: String =
+                digits.chars().map(|c| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(c.to_digit(10).unwrap_or(0) as usize).unwrap_or('⁰')).collect();
             format!("{mantissa}×10{}{raised}", if exponent < 0 { "⁻" } else { "" })
         }
     };
@@ -201,8 +197,14 @@ fn write_string(meter: &mut Meter, out: &mut String, value: &Value<'_>, wrong: &
         Value::List(list) => write_list(meter, out, list)?,
         Value::Map(map) => write_map(meter, out, map)?,
         Value::String(text) => out.push_str(text),
-        Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Bool(_) | Value::Bytes(_) | Value::Timestamp(_)
-        | Value::Duration(_) | Value::Type(_) => {
+        Value::Int(_)
+        | Value::Uint(_)
+        | Value::Double(_)
+        | Value::Bool(_)
+        | Value::Bytes(_)
+        | Value::Timestamp(_)
+        | Value::Duration(_)
+        | Value::Type(_) => {
             if let Value::String(text) = convert::to_string(value)? {
                 out.push_str(&text);
             }
@@ -229,10 +231,7 @@ fn write_map(meter: &mut Meter, out: &mut String, map: &Map<'_>) -> Result<(), E
     for (key, value) in map.iter() {
         if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
             let name = key.type_of();
-            return Err(failed(format!(
-                "error during formatting: no formatting function for map key of type {}",
-                name.name()
-            )));
+            return Err(failed(format!("error during formatting: no formatting function for map key of type {}", name.name())));
         }
         let mut texts = [String::new(), String::new()];
         write_literal(meter, &mut texts[0], &key)?;
@@ -319,7 +318,10 @@ mod tests {
 
     #[test]
     fn clauses_write_numbers() {
-        assert_eq!(text("%d %b %o %x %X", vec![Value::Int(-5), Value::Int(5), Value::Int(9), Value::Int(255), Value::Uint(255)]).unwrap(), "-5 101 11 ff FF");
+        assert_eq!(
+            text("%d %b %o %x %X", vec![Value::Int(-5), Value::Int(5), Value::Int(9), Value::Int(255), Value::Uint(255)]).unwrap(),
+            "-5 101 11 ff FF"
+        );
         assert_eq!(text("%f|%.1f", vec![Value::Double(1_234_567.0), Value::Double(2.25)]).unwrap(), "1,234,567.000000|2.2");
         assert_eq!(text("%e", vec![Value::Double(1052.032911275)]).unwrap(), "1.052033×10⁰³");
         assert_eq!(text("%e", vec![Value::Double(0.001)]).unwrap(), "1.000000×10⁻⁰³");
@@ -334,7 +336,10 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        assert_eq!(text("%d", vec![Value::string("x")]).unwrap_err(), "error during formatting: decimal clause can only be used on integers, was given string");
+        assert_eq!(
+            text("%d", vec![Value::string("x")]).unwrap_err(),
+            "error during formatting: decimal clause can only be used on integers, was given string"
+        );
         assert_eq!(text("%s", vec![]).unwrap_err(), "index 0 out of range");
         assert_eq!(text("%z", vec![Value::Null]).unwrap_err(), "could not parse formatting clause: unrecognized formatting clause \"z\"");
         assert_eq!(text("%", vec![Value::Null]).unwrap_err(), "unexpected end of string");

@@ -172,8 +172,7 @@ fn url<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::String(text)] = args else {
         return Err(no_such_overload());
     };
-    let url = Url::parse(text)
-        .map_err(|error| failed(format!("URL parse error during conversion from string: {error}")))?;
+    let url = Url::parse(text).map_err(|error| failed(format!("URL parse error during conversion from string: {error}")))?;
     Ok(Value::Opaque(Opaque::Url(url.into())))
 }
 

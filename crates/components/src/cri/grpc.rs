@@ -184,3 +184,95 @@ impl Host for GrpcRuntime {
         self.host.probe(container, probe, kind, timeout)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::mock::MockRuntime;
+    use std::convert::Infallible;
+
+    /// One method of a server, as tonic wants it.
+    struct Method(MockRuntime);
+
+    impl tonic::server::UnaryService<VersionRequest> for Method {
+        type Response = VersionResponse;
+        type Future = BoxFuture<'static, Result<tonic::Response<VersionResponse>, Status>>;
+
+        fn call(&mut self, request: tonic::Request<VersionRequest>) -> Self::Future {
+            let mock = self.0.clone();
+            Box::pin(async move { mock.version(request.into_inner()).await.map(tonic::Response::new) })
+        }
+    }
+
+    impl tonic::server::UnaryService<RunPodSandboxRequest> for Method {
+        type Response = RunPodSandboxResponse;
+        type Future = BoxFuture<'static, Result<tonic::Response<RunPodSandboxResponse>, Status>>;
+
+        fn call(&mut self, request: tonic::Request<RunPodSandboxRequest>) -> Self::Future {
+            let mock = self.0.clone();
+            Box::pin(async move { mock.run_pod_sandbox(request.into_inner()).await.map(tonic::Response::new) })
+        }
+    }
+
+    /// The mock behind gRPC, as far as the test needs it.
+    #[derive(Clone)]
+    struct MockServer(MockRuntime);
+
+    impl tonic::server::NamedService for MockServer {
+        const NAME: &'static str = "runtime.v1.RuntimeService";
+    }
+
+    impl tower::Service<http::Request<tonic::body::Body>> for MockServer {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = Infallible;
+        type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+            let mock = self.0.clone();
+            async move {
+                Ok(match request.uri().path().rsplit('/').next() {
+                    Some("Version") => {
+                        let mut grpc = tonic::server::Grpc::new(Prost::<VersionResponse, VersionRequest>::default());
+                        grpc.unary(Method(mock), request).await
+                    }
+                    Some("RunPodSandbox") => {
+                        let mut grpc = tonic::server::Grpc::new(Prost::<RunPodSandboxResponse, RunPodSandboxRequest>::default());
+                        grpc.unary(Method(mock), request).await
+                    }
+                    _ => Status::unimplemented("not in this test").into_http(),
+                })
+            }
+            .boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_runtime_behind_a_socket_answers_like_one_in_process() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+        let mock = MockServer(MockRuntime::new(Clock::system(), "10.0.0.0/24"));
+        let incoming = futures::stream::unfold(listener, |listener| async move {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            Some((accepted, listener))
+        });
+        let server = tokio::spawn(tonic::transport::Server::builder().add_service(mock).serve_with_incoming(incoming));
+        let runtime = GrpcRuntime::new(&endpoint, Clock::system()).unwrap();
+        let version = runtime.version(VersionRequest { version: "0.1.0".into() }).await.unwrap();
+        assert_eq!((version.runtime_name.as_str(), version.runtime_api_version.as_str()), ("mock", "v1"));
+        let request = RunPodSandboxRequest { config: Some(PodSandboxConfig::default()), runtime_handler: String::new() };
+        assert_eq!(runtime.run_pod_sandbox(request).await.unwrap().pod_sandbox_id.len(), 64);
+        let refused = runtime.list_containers(ListContainersRequest::default()).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unimplemented);
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn what_is_no_endpoint_is_refused() {
+        assert!(GrpcRuntime::new("containerd", Clock::system()).is_err());
+        assert!(GrpcRuntime::new("unix:///run/containerd/containerd.sock", Clock::system()).is_ok());
+    }
+}

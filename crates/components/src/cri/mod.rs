@@ -98,6 +98,12 @@ pub struct ContainerHandle {
 pub trait Host: Send + Sync {
     /// What a container has printed so far; with `follow` also what it prints from now on, until it ends.
     fn logs(&self, container: &ContainerHandle, follow: bool) -> BoxStream<'static, LogLine>;
+    /// For how long after its start a container counts as not ready although it has no readiness probe. Nothing real does that;
+    /// the mock can, so that a rollout can be watched without writing probes.
+    fn ready_delay(&self, container: &ContainerHandle) -> Duration {
+        let _ = container;
+        Duration::ZERO
+    }
     /// Tries a probe once; the error is what the Unhealthy event says.
     fn probe<'a>(
         &'a self,

@@ -290,18 +290,6 @@ impl<K: Object> Informer<K> {
             handlers.call(Change { old: old.as_ref(), new: None });
         }
     }
-
-    /// Fills the cache without a server, for tests of what reads it.
-    #[cfg(test)]
-    pub(crate) fn with(objects: Vec<K>) -> Self {
-        let informer = Self::default();
-        for object in objects {
-            let key = Key::of(object.meta());
-            informer.0.cache.write().insert(key, Arc::new(object));
-        }
-        informer.0.synced.send_replace(true);
-        informer
-    }
 }
 
 impl<K> Handlers<K> {

@@ -216,3 +216,15 @@ fn hostile_managed_fields_do_not_harm() {
         assert!(error.to_string().starts_with("failed to decode managed fields: "), "{error}");
     }
 }
+
+#[test]
+fn an_object_that_somebody_else_applies_stays_when_its_last_field_goes() {
+    let mut server = Server::of("v1", "Pod");
+    let volume = |volume: Value| json!({"spec": {"volumes": [{"name": "v", "emptyDir": volume}]}});
+    server.apply("m", volume(json!({"medium": "Memory"})));
+    server.apply("o", volume(json!({})));
+    server.apply("m", json!({}));
+    assert_eq!(server.live()["spec"]["volumes"], json!([{"name": "v", "emptyDir": {}}]));
+    server.apply("o", json!({"spec": {"volumes": [{"name": "v"}]}}));
+    assert_eq!(server.live()["spec"]["volumes"], json!([{"name": "v"}]));
+}

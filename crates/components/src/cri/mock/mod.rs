@@ -10,6 +10,8 @@ mod log;
 mod play;
 pub mod script;
 mod service;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -413,6 +413,11 @@ impl Host for MockRuntime {
         }
     }
 
+    fn ready_delay(&self, container: &ContainerHandle) -> Duration {
+        let state = self.shared.state.lock();
+        state.containers.get(&container.id).map_or(Duration::ZERO, |container| container.behaviour.ready_after)
+    }
+
     fn probe<'a>(
         &'a self,
         container: &'a ContainerHandle,
