@@ -113,7 +113,11 @@ impl Ast {
         let mut at = id;
         loop {
             match self.expr(at) {
-                Expr::Select { operand, field, test: false } => {
+                Expr::Select {
+                    operand,
+                    field,
+                    test: false,
+                } => {
                     parts.push(field.clone());
                     at = *operand;
                 }

@@ -45,20 +45,26 @@ impl Checked {
         &self.references[id as usize]
     }
 
-    /// The name of the function that a call node calls, and its target if it has one.
-    pub fn function(&self, id: ExprId) -> Option<(&str, Option<ExprId>, &[ExprId], &[&'static Overload])> {
+    /// What a call node calls.
+    pub fn function(&self, id: ExprId) -> Option<Called<'_>> {
         let Expr::Call { function, target, args } = self.ast.expr(id) else {
             return None;
         };
         Some(match self.reference(id) {
-            Reference::Function {
-                name,
-                namespaced,
-                overloads,
-            } => (name, target.filter(|_| !namespaced), args, overloads),
-            _ => (function, *target, args, &[]),
+            Reference::Function { name, namespaced, overloads } => {
+                Called { function: name, target: target.filter(|_| !namespaced), args, overloads }
+            }
+            _ => Called { function, target: *target, args, overloads: &[] },
         })
     }
+}
+
+/// A call: the full name of the function, its target if it has one, its arguments and what it can mean.
+pub(crate) struct Called<'c> {
+    pub function: &'c str,
+    pub target: Option<ExprId>,
+    pub args: &'c [ExprId],
+    pub overloads: &'c [&'static Overload],
 }
 
 pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<Finding>> {
@@ -86,7 +92,11 @@ pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<
     for t in &mut types {
         *t = substitution.resolve(t, true);
     }
-    Ok(Checked { ast, types, references })
+    Ok(Checked {
+        ast,
+        types,
+        references,
+    })
 }
 
 struct Checker<'c> {
@@ -109,12 +119,19 @@ impl Checker<'_> {
     }
 
     fn mismatch(&mut self, id: ExprId, expected: &Type, found: &Type) {
-        let message = format!("expected type '{}' but found '{}'", expected.in_messages(), found.in_messages());
+        let message = format!(
+            "expected type '{}' but found '{}'",
+            expected.in_messages(),
+            found.in_messages()
+        );
         self.report_at(id, message);
     }
 
     fn undeclared(&mut self, id: ExprId, name: &str) -> Type {
-        self.report_at(id, format!("undeclared reference to '{name}' (in container '')"));
+        self.report_at(
+            id,
+            format!("undeclared reference to '{name}' (in container '')"),
+        );
         Type::Error
     }
 
@@ -140,20 +157,37 @@ impl Checker<'_> {
                 Literal::Bytes(_) => Type::Bytes,
             },
             Expr::Ident(name) => self.ident(id, name),
-            Expr::Select { operand, field, test } => self.select(id, *operand, field, *test),
-            Expr::Call { function, target, args } => self.call(id, function, *target, args),
+            Expr::Select {
+                operand,
+                field,
+                test,
+            } => self.select(id, *operand, field, *test),
+            Expr::Call {
+                function,
+                target,
+                args,
+            } => self.call(id, function, *target, args),
             Expr::List { items, optional } => self.list(items, optional),
             Expr::Map(entries) => self.map(entries),
             Expr::Struct { name, fields } => self.message(id, name, fields),
             Expr::Comprehension(comprehension) => self.comprehension(id, comprehension),
-            Expr::OptMap { target, var, body, flat } => self.opt_map(id, *target, var, *body, *flat),
+            Expr::OptMap {
+                target,
+                var,
+                body,
+                flat,
+            } => self.opt_map(id, *target, var, *body, *flat),
         };
         self.types[id as usize] = t.clone();
         t
     }
 
     fn local(&self, name: &str) -> Option<&Type> {
-        self.locals.iter().rev().find(|(n, _)| **n == *name).map(|(_, t)| t)
+        self.locals
+            .iter()
+            .rev()
+            .find(|(n, _)| **n == *name)
+            .map(|(_, t)| t)
     }
 
     fn resolve_name(&mut self, id: ExprId, name: &str) -> Option<Type> {
@@ -162,7 +196,11 @@ impl Checker<'_> {
             self.references[id as usize] = Reference::Variable(name);
             return Some(t);
         }
-        let named = named_type(name).or_else(|| self.environment.has_object(name).then(|| Type::object(name)));
+        let named = named_type(name).or_else(|| {
+            self.environment
+                .has_object(name)
+                .then(|| Type::object(name))
+        });
         named.map(|t| {
             self.references[id as usize] = Reference::Type(t.clone());
             match t {
@@ -210,12 +248,19 @@ impl Checker<'_> {
             }
             Type::Dyn | Type::Error => Type::Dyn,
             other => {
-                let message = format!("type '{}' does not support field selection", other.in_messages());
+                let message = format!(
+                    "type '{}' does not support field selection",
+                    other.in_messages()
+                );
                 self.report_at(id, message);
                 Type::Dyn
             }
         };
-        if is_optional || optional { Type::optional(result) } else { result }
+        if is_optional || optional {
+            Type::optional(result)
+        } else {
+            result
+        }
     }
 
     fn field_type(&mut self, offset: u32, object: &str, field: &str) -> Type {
@@ -228,7 +273,13 @@ impl Checker<'_> {
         }
     }
 
-    fn call(&mut self, id: ExprId, function: &str, target: Option<ExprId>, args: &[ExprId]) -> Type {
+    fn call(
+        &mut self,
+        id: ExprId,
+        function: &str,
+        target: Option<ExprId>,
+        args: &[ExprId],
+    ) -> Type {
         if function == operators::OPT_SELECT {
             let Expr::Literal(Literal::String(field)) = self.ast.expr(args[1]) else {
                 return Type::Error;
@@ -249,7 +300,10 @@ impl Checker<'_> {
             };
         };
         if let Some(prefix) = self.ast.qualified_name(target)
-            && let Some(found) = declarations::find(&format!("{}.{function}", prefix.trim_start_matches('.')), jsonpatch)
+            && let Some(found) = declarations::find(
+                &format!("{}.{function}", prefix.trim_start_matches('.')),
+                jsonpatch,
+            )
         {
             return self.resolve_call(id, found, None, args, true);
         }
@@ -260,7 +314,14 @@ impl Checker<'_> {
         }
     }
 
-    fn resolve_call(&mut self, id: ExprId, function: &'static Function, target: Option<ExprId>, args: &[ExprId], namespaced: bool) -> Type {
+    fn resolve_call(
+        &mut self,
+        id: ExprId,
+        function: &'static Function,
+        target: Option<ExprId>,
+        args: &[ExprId],
+        namespaced: bool,
+    ) -> Type {
         let arguments: Vec<Type> = target.iter().chain(args).map(|a| self.known(*a)).collect();
         if matches!(function.name, operators::AND | operators::OR) {
             return self.logical(id, function, args, &arguments);
@@ -278,8 +339,17 @@ impl Checker<'_> {
         }
     }
 
-    fn no_overload(&mut self, id: ExprId, function: &str, member: bool, arguments: &[Type]) -> Type {
-        let arguments: Vec<Type> = arguments.iter().map(|t| self.substitution.resolve(t, true)).collect();
+    fn no_overload(
+        &mut self,
+        id: ExprId,
+        function: &str,
+        member: bool,
+        arguments: &[Type],
+    ) -> Type {
+        let arguments: Vec<Type> = arguments
+            .iter()
+            .map(|t| self.substitution.resolve(t, true))
+            .collect();
         let message = format!(
             "found no matching overload for '{function}' applied to '{}'",
             signature(member, &arguments)
@@ -288,7 +358,13 @@ impl Checker<'_> {
         Type::Error
     }
 
-    fn logical(&mut self, id: ExprId, function: &'static Function, args: &[ExprId], arguments: &[Type]) -> Type {
+    fn logical(
+        &mut self,
+        id: ExprId,
+        function: &'static Function,
+        args: &[ExprId],
+        arguments: &[Type],
+    ) -> Type {
         let mut fits = true;
         for (arg, t) in args.iter().zip(arguments) {
             if !self.substitution.assignable(t, &Type::Bool) {
@@ -307,7 +383,12 @@ impl Checker<'_> {
         Type::Bool
     }
 
-    fn resolve_overloads(&mut self, function: &'static Function, member: bool, arguments: &[Type]) -> Option<(Type, Vec<&'static Overload>)> {
+    fn resolve_overloads(
+        &mut self,
+        function: &'static Function,
+        member: bool,
+        arguments: &[Type],
+    ) -> Option<(Type, Vec<&'static Overload>)> {
         let mut result: Option<Type> = None;
         let mut found = Vec::new();
         for overload in function.overloads.iter().filter(|o| o.member == member) {
@@ -315,13 +396,24 @@ impl Checker<'_> {
                 continue;
             }
             let (fits, t) = if overload.variables.is_empty() {
-                let fits = self.substitution.assignable_all(arguments, overload.parameters.iter());
+                let fits = self
+                    .substitution
+                    .assignable_all(arguments, overload.parameters.iter());
                 (fits, overload.result.clone())
             } else {
-                let variables: Vec<(char, Type)> =
-                    overload.variables.iter().map(|name| (*name, self.substitution.fresh())).collect();
-                let parameters: Vec<Type> = overload.parameters.iter().map(|p| instantiate(p, &variables)).collect();
-                let fits = self.substitution.assignable_all(arguments, parameters.iter());
+                let variables: Vec<(char, Type)> = overload
+                    .variables
+                    .iter()
+                    .map(|name| (*name, self.substitution.fresh()))
+                    .collect();
+                let parameters: Vec<Type> = overload
+                    .parameters
+                    .iter()
+                    .map(|p| instantiate(p, &variables))
+                    .collect();
+                let fits = self
+                    .substitution
+                    .assignable_all(arguments, parameters.iter());
                 (fits, instantiate(&overload.result, &variables))
             };
             if !fits {
@@ -502,14 +594,20 @@ impl Checker<'_> {
     /// Reports a condition that is not `bool` as the ternary operator that the macro stands for would.
     fn condition(&mut self, id: ExprId, condition: Type, result: Type) {
         if !self.substitution.assignable(&condition, &Type::Bool) {
-            self.no_overload(id, operators::CONDITIONAL, false, &[condition, result.clone(), result]);
+            self.no_overload(
+                id,
+                operators::CONDITIONAL,
+                false,
+                &[condition, result.clone(), result],
+            );
         }
     }
 
     fn sort_by(&mut self, id: ExprId, range: ExprId, key: Type) -> Type {
         let name = "@sortByAssociatedKeys";
         let arguments = [self.known(range), Type::list(key)];
-        let resolved = declarations::find(name, false).and_then(|f| self.resolve_overloads(f, true, &arguments));
+        let resolved = declarations::find(name, false)
+            .and_then(|f| self.resolve_overloads(f, true, &arguments));
         match resolved {
             Some((t, overloads)) => {
                 self.references[id as usize] = Reference::Function {
@@ -523,10 +621,20 @@ impl Checker<'_> {
         }
     }
 
-    fn opt_map(&mut self, id: ExprId, target: ExprId, var: &Arc<str>, body: ExprId, flat: bool) -> Type {
+    fn opt_map(
+        &mut self,
+        id: ExprId,
+        target: ExprId,
+        var: &Arc<str>,
+        body: ExprId,
+        flat: bool,
+    ) -> Type {
         let target_type = self.check(target);
         let inner = self.substitution.fresh();
-        if !self.substitution.assignable(&target_type, &Type::optional(inner.clone())) {
+        if !self
+            .substitution
+            .assignable(&target_type, &Type::optional(inner.clone()))
+        {
             return self.no_overload(id, "hasValue", true, &[target_type]);
         }
         self.locals.push((var.clone(), self.resolved(&inner)));
@@ -537,7 +645,12 @@ impl Checker<'_> {
         }
         let none = Type::optional(self.substitution.fresh());
         if !self.substitution.assignable(&body_type, &none) {
-            return self.no_overload(id, operators::CONDITIONAL, false, &[Type::Bool, body_type, none]);
+            return self.no_overload(
+                id,
+                operators::CONDITIONAL,
+                false,
+                &[Type::Bool, body_type, none],
+            );
         }
         self.resolved(most_general(&body_type, &none))
     }

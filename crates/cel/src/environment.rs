@@ -96,8 +96,15 @@ impl Environment {
     }
 
     /// Declares a type with fields, such as `kubernetes.AdmissionRequest`.
-    pub fn object_type<'f>(mut self, name: &str, fields: impl IntoIterator<Item = (&'f str, Type)>) -> Self {
-        let fields = fields.into_iter().map(|(name, t)| (name.into(), t)).collect();
+    pub fn object_type<'f>(
+        mut self,
+        name: &str,
+        fields: impl IntoIterator<Item = (&'f str, Type)>,
+    ) -> Self {
+        let fields = fields
+            .into_iter()
+            .map(|(name, t)| (name.into(), t))
+            .collect();
         self.objects.insert(name.into(), fields);
         self
     }
@@ -105,7 +112,10 @@ impl Environment {
     /// Adds a field to `variables`, with the type of the expression that it stands for. Declares `variables` itself.
     pub fn policy_variable(mut self, name: &str, cel_type: Type) -> Self {
         self = self.with_policy_variables();
-        self.objects.entry(VARIABLES_TYPE.into()).or_default().insert(name.into(), cel_type);
+        self.objects
+            .entry(VARIABLES_TYPE.into())
+            .or_default()
+            .insert(name.into(), cel_type);
         self
     }
 
@@ -117,8 +127,14 @@ impl Environment {
 
     /// Declares `authorizer` and `authorizer.requestResource`.
     pub fn with_authorizer(self) -> Self {
-        self.variable(AUTHORIZER, Type::object("kubernetes.authorization.Authorizer"))
-            .variable(REQUEST_RESOURCE, Type::object("kubernetes.authorization.ResourceCheck"))
+        self.variable(
+            AUTHORIZER,
+            Type::object("kubernetes.authorization.Authorizer"),
+        )
+        .variable(
+            REQUEST_RESOURCE,
+            Type::object("kubernetes.authorization.ResourceCheck"),
+        )
     }
 
     /// Declares the type `JSONPatch` and `jsonpatch.escapeKey`.
@@ -146,7 +162,9 @@ impl Environment {
     }
 
     pub(crate) fn find_variable(&self, name: &str) -> Option<(Arc<str>, Type)> {
-        self.variables.get_key_value(name).map(|(name, v)| (name.clone(), v.cel_type.clone()))
+        self.variables
+            .get_key_value(name)
+            .map(|(name, v)| (name.clone(), v.cel_type.clone()))
     }
 
     pub(crate) fn find_schema(&self, name: &str) -> Option<&Arc<Schema>> {
@@ -171,7 +189,11 @@ impl Environment {
     /// The names that can start an expression or follow a dot, for completion.
     pub fn completions(&self) -> Vec<String> {
         let mut names: Vec<String> = self.variables.keys().map(|n| n.to_string()).collect();
-        names.extend(crate::declarations::names().filter(|n| self.jsonpatch || !n.starts_with("jsonpatch")).map(str::to_owned));
+        names.extend(
+            crate::declarations::names()
+                .filter(|n| self.jsonpatch || !n.starts_with("jsonpatch"))
+                .map(str::to_owned),
+        );
         names.sort();
         names
     }
@@ -181,7 +203,11 @@ impl Environment {
         let ast = parser::parse(source).map_err(issues)?;
         let checked = check::check(ast, self).map_err(issues)?;
         let found = validate::validate(&checked);
-        if found.is_empty() { Ok(checked) } else { Err(issues(found)) }
+        if found.is_empty() {
+            Ok(checked)
+        } else {
+            Err(issues(found))
+        }
     }
 
     /// Parses, checks and plans an expression.

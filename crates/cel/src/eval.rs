@@ -151,7 +151,10 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
             (Err(e), _) if e.is_cancelled() => return Err(e),
             (_, Err(e)) if e.is_cancelled() => return Err(e),
             (left, right) => {
-                let sizes = [left.clone().unwrap_or(Value::Null), right.clone().unwrap_or(Value::Null)];
+                let sizes = [
+                    left.clone().unwrap_or(Value::Null),
+                    right.clone().unwrap_or(Value::Null),
+                ];
                 let cost = charge.cost(&mut self.meter, &sizes, None)?;
                 self.meter.charge(cost)?;
                 left?;
@@ -184,7 +187,9 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         match container {
             Value::List(list) => operations::contains(&mut self.meter, list, item).map(Value::Bool),
             Value::Map(Map::Json(object, schema)) => Ok(Value::Bool(match item {
-                Value::String(name) => object.contains_key(schema.map_or(&**name, |s| s.property(name).0)),
+                Value::String(name) => {
+                    object.contains_key(schema.map_or(&**name, |s| s.property(name).0))
+                }
                 _ => false,
             })),
             Value::Map(map) => Ok(Value::Bool(map.get(item).is_some())),
@@ -195,17 +200,19 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
     fn call(&mut self, call: &'a Call) -> Answer<'a> {
         // Most calls have a target and an argument; a list of them on the stack is enough.
         match &call.args[..] {
-            [only] => {
-                let answer = self.eval(only);
-                self.finish(call, [answer])
-            }
+            [only] => match self.eval(only) {
+                Ok(value) => self.apply(call, &[value]),
+                error => self.finish(call, [error]),
+            },
             [first, second] => {
                 let first = self.eval(first);
                 if call.stops && first.is_err() {
                     return first;
                 }
-                let second = self.eval(second);
-                self.finish(call, [first, second])
+                match (first, self.eval(second)) {
+                    (Ok(first), Ok(second)) => self.apply(call, &[first, second]),
+                    (first, second) => self.finish(call, [first, second]),
+                }
             }
             args => {
                 let mut values = Vec::with_capacity(args.len());
@@ -221,36 +228,45 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         }
     }
 
-    fn finish<L>(&mut self, call: &'a Call, answers: L) -> Answer<'a>
-    where
-        L: IntoIterator<Item = Answer<'a>>,
-    {
+    /// Charges for a call of which an argument may have failed, and makes it if none has.
+    #[inline(never)]
+    fn finish(
+        &mut self,
+        call: &'a Call,
+        answers: impl IntoIterator<Item = Answer<'a>>,
+    ) -> Answer<'a> {
         let mut error = None;
-        let mut args: [Value<'a>; 4] = [Value::Null, Value::Null, Value::Null, Value::Null];
-        let mut count = 0;
+        let mut args = Vec::new();
         for answer in answers {
             match answer {
-                Ok(value) if count < 4 => args[count] = value,
-                Ok(_) => return Err(no_such_overload()),
+                Ok(value) => args.push(value),
                 Err(e) if e.is_cancelled() => return Err(e),
-                Err(e) => error = error.or(Some(e)),
+                Err(e) => {
+                    error = error.or(Some(e));
+                    args.push(Value::Null);
+                }
             }
-            count += 1;
         }
-        let args = &args[..count];
-        if !call.charge.after() || error.is_some() {
-            let cost = call.charge.cost(&mut self.meter, args, None)?;
-            self.meter.charge(cost)?;
-        }
-        if let Some(error) = error {
-            return Err(error);
-        }
-        let answer = self.invoke(call, args);
+        let Some(error) = error else {
+            return self.apply(call, &args);
+        };
+        let cost = call.charge.cost(&mut self.meter, &args, None)?;
+        self.meter.charge(cost)?;
+        Err(error)
+    }
+
+    fn apply(&mut self, call: &'a Call, args: &[Value<'a>]) -> Answer<'a> {
         if call.charge.after() {
-            let cost = call.charge.cost(&mut self.meter, args, answer.as_ref().ok())?;
+            let answer = self.invoke(call, args);
+            let cost = call
+                .charge
+                .cost(&mut self.meter, args, answer.as_ref().ok())?;
             self.meter.charge(cost)?;
+            return answer;
         }
-        answer
+        let cost = call.charge.cost(&mut self.meter, args, None)?;
+        self.meter.charge(cost)?;
+        self.invoke(call, args)
     }
 
     fn invoke(&mut self, call: &'a Call, args: &[Value<'a>]) -> Answer<'a> {
@@ -263,7 +279,11 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
             }
         }
         let types: Vec<String> = args.iter().map(|a| a.type_of().name().to_owned()).collect();
-        Err(failed(format!("no such overload: {}({})", call.function, types.join(", "))))
+        Err(failed(format!(
+            "no such overload: {}({})",
+            call.function,
+            types.join(", ")
+        )))
     }
 
     fn list(&mut self, items: &'a [Node], optional: &'a [usize]) -> Answer<'a> {
@@ -271,9 +291,14 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         let mut failure = None;
         for (i, item) in items.iter().enumerate() {
             match self.eval(item) {
-                Ok(Value::Optional(value)) if optional.contains(&i) => values.extend(value.map(|v| (*v).clone())),
+                Ok(Value::Optional(value)) if optional.contains(&i) => {
+                    values.extend(value.map(|v| (*v).clone()))
+                }
                 Ok(other) if optional.contains(&i) => {
-                    let text = format!("cannot initialize optional list element from non-optional value {}", show(&other));
+                    let text = format!(
+                        "cannot initialize optional list element from non-optional value {}",
+                        show(&other)
+                    );
                     failure = Some(failed(text));
                     break;
                 }
@@ -306,7 +331,11 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         Ok(Value::Map(map.into()))
     }
 
-    fn fill_map(&mut self, entries: &'a [MapEntry], map: &mut Entries<'a>) -> Result<(), EvalError> {
+    fn fill_map(
+        &mut self,
+        entries: &'a [MapEntry],
+        map: &mut Entries<'a>,
+    ) -> Result<(), EvalError> {
         for entry in entries {
             let key = self.eval(&entry.key)?;
             let value = self.eval(&entry.value)?;
@@ -330,10 +359,15 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         })))
     }
 
-    fn fill_message(&mut self, fields: &'a [StructField], made: &mut Vec<(Arc<str>, Value<'a>)>) -> Result<(), EvalError> {
+    fn fill_message(
+        &mut self,
+        fields: &'a [StructField],
+        made: &mut Vec<(Arc<str>, Value<'a>)>,
+    ) -> Result<(), EvalError> {
         for field in fields {
             let value = self.eval(&field.value)?;
-            let value = optional(value, field.optional).map_err(|value| bad_entry(&field.name, &value))?;
+            let value =
+                optional(value, field.optional).map_err(|value| bad_entry(&field.name, &value))?;
             made.retain(|(n, _)| *n != field.name);
             made.extend(value.map(|value| (field.name.clone(), value)));
         }
@@ -371,7 +405,10 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
                 self.meter.charge(1)?;
                 Ok(Value::Optional(None))
             }
-            other => Err(failed(format!("no such overload: hasValue({})", other.type_of().name()))),
+            other => Err(failed(format!(
+                "no such overload: hasValue({})",
+                other.type_of().name()
+            ))),
         }
     }
 }
@@ -394,5 +431,8 @@ fn optional<'a>(value: Value<'a>, is_optional: bool) -> Result<Option<Value<'a>>
 }
 
 fn bad_entry(key: &str, value: &Value<'_>) -> EvalError {
-    failed(format!("cannot initialize optional entry '{key}' from non-optional value {}", show(value)))
+    failed(format!(
+        "cannot initialize optional entry '{key}' from non-optional value {}",
+        show(value)
+    ))
 }

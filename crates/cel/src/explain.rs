@@ -36,7 +36,12 @@ pub struct Step<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    pub(crate) fn new(program: &'a Program, value: Result<Value<'a>, EvalError>, cost: u64, trace: Vec<(ExprId, Result<Value<'a>, EvalError>)>) -> Self {
+    pub(crate) fn new(
+        program: &'a Program,
+        value: Result<Value<'a>, EvalError>,
+        cost: u64,
+        trace: Vec<(ExprId, Result<Value<'a>, EvalError>)>,
+    ) -> Self {
         let mut steps: Vec<Step<'a>> = Vec::new();
         let mut previous = None;
         for (id, value) in trace.into_iter().take(MAX_STEPS) {
@@ -57,10 +62,12 @@ impl<'a> Explanation<'a> {
 impl fmt::Display for Step<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
-            Ok(value @ (Value::List(_) | Value::Map(_) | Value::Struct(_))) => match value.to_json() {
-                Ok(json) => write!(f, "{} = {json}", self.text),
-                Err(_) => write!(f, "{} = {}", self.text, value.type_of()),
-            },
+            Ok(value @ (Value::List(_) | Value::Map(_) | Value::Struct(_))) => {
+                match value.to_json() {
+                    Ok(json) => write!(f, "{} = {json}", self.text),
+                    Err(_) => write!(f, "{} = {}", self.text, value.type_of()),
+                }
+            }
             Ok(Value::String(text)) => write!(f, "{} = {:?}", self.text, &**text),
             Ok(value) => write!(f, "{} = {}", self.text, show(value)),
             Err(error) => write!(f, "{} fails: {error}", self.text),

@@ -70,13 +70,27 @@ type Bindings = Vec<(String, Value<'static>)>;
 
 fn read(line: &Json) -> Result<(Environment, Bindings), String> {
     let mut environment = Environment::kubernetes();
-    for (name, text) in line.get("types").and_then(Json::as_object).into_iter().flatten() {
-        let cel_type = text.as_str().and_then(read_type).ok_or_else(|| format!("unknown type of {name}: {text}"))?;
+    for (name, text) in line
+        .get("types")
+        .and_then(Json::as_object)
+        .into_iter()
+        .flatten()
+    {
+        let cel_type = text
+            .as_str()
+            .and_then(read_type)
+            .ok_or_else(|| format!("unknown type of {name}: {text}"))?;
         environment = environment.variable(name, cel_type);
     }
     let mut values = Vec::new();
-    for (name, typed) in line.get("bindings").and_then(Json::as_object).into_iter().flatten() {
-        let value = Value::from_typed_json(typed).ok_or_else(|| format!("unknown value of {name}: {typed}"))?;
+    for (name, typed) in line
+        .get("bindings")
+        .and_then(Json::as_object)
+        .into_iter()
+        .flatten()
+    {
+        let value = Value::from_typed_json(typed)
+            .ok_or_else(|| format!("unknown value of {name}: {typed}"))?;
         values.push((name.clone(), value));
     }
     Ok((environment, values))

@@ -86,7 +86,10 @@ pub(crate) fn lex(source: &str, issues: &mut Vec<Finding>) -> Vec<Lexeme> {
                 issues.push(Finding::new(start as u32, message));
                 break;
             }
-            let message = format!("Syntax error: token recognition error at: '{}'", &source[start..at]);
+            let message = format!(
+                "Syntax error: token recognition error at: '{}'",
+                &source[start..at]
+            );
             issues.push(Finding::new(start as u32, message));
         }
     }
@@ -154,7 +157,9 @@ fn next(source: &str, bytes: &[u8], at: usize) -> Option<(Token, usize)> {
                 .position(|b| !(b.is_ascii_alphanumeric() || b"_.-/ ".contains(b)))?;
             (end > 0 && bytes[at + 1 + end] == b'`').then_some((Token::EscapedIdent, at + end + 2))
         }
-        b'a'..=b'z' | b'A'..=b'Z' | b'_' => Some(prefixed_string(bytes, at).unwrap_or_else(|| word(source, bytes, at))),
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
+            Some(prefixed_string(bytes, at).unwrap_or_else(|| word(source, bytes, at)))
+        }
         _ => None,
     }
 }
@@ -167,7 +172,11 @@ fn prefixed_string(bytes: &[u8], at: usize) -> Option<(Token, usize)> {
     if quote == at || !matches!(bytes.get(quote), Some(b'"' | b'\'')) {
         return None;
     }
-    let token = if is_bytes { Token::Bytes } else { Token::String };
+    let token = if is_bytes {
+        Token::Bytes
+    } else {
+        Token::String
+    };
     string(bytes, quote, raw).map(|end| (token, end))
 }
 
@@ -207,13 +216,18 @@ fn escape_length(bytes: &[u8], at: usize) -> Option<usize> {
         digits.iter().all(u8::is_ascii_hexdigit).then_some(n + 2)
     };
     match bytes.get(at + 1)? {
-        b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`' => Some(2),
+        b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`' => {
+            Some(2)
+        }
         b'x' | b'X' => hex(2),
         b'u' => hex(4),
         b'U' => hex(8),
         b'0'..=b'3' => {
             let digits = bytes.get(at + 2..at + 4)?;
-            digits.iter().all(|b| (b'0'..=b'7').contains(b)).then_some(4)
+            digits
+                .iter()
+                .all(|b| (b'0'..=b'7').contains(b))
+                .then_some(4)
         }
         _ => None,
     }
@@ -230,7 +244,10 @@ fn number(bytes: &[u8], at: usize) -> (Token, usize) {
         Some(b'u' | b'U') => (Token::Uint, i + 1),
         _ => (Token::Int, i),
     };
-    if bytes[at] == b'0' && bytes.get(at + 1) == Some(&b'x') && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit) {
+    if bytes[at] == b'0'
+        && bytes.get(at + 1) == Some(&b'x')
+        && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit)
+    {
         let mut i = at + 2;
         while bytes.get(i).is_some_and(u8::is_ascii_hexdigit) {
             i += 1;
@@ -255,7 +272,10 @@ fn number(bytes: &[u8], at: usize) -> (Token, usize) {
 
 fn word(source: &str, bytes: &[u8], at: usize) -> (Token, usize) {
     let mut end = at + 1;
-    while bytes.get(end).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+    while bytes
+        .get(end)
+        .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+    {
         end += 1;
     }
     let token = match &source[at..end] {
@@ -276,7 +296,10 @@ mod tests {
         let mut issues = Vec::new();
         let lexemes = lex(source, &mut issues);
         assert!(issues.is_empty(), "{issues:?}");
-        lexemes.iter().map(|l| (l.token, &source[l.start as usize..l.end as usize])).collect()
+        lexemes
+            .iter()
+            .map(|l| (l.token, &source[l.start as usize..l.end as usize]))
+            .collect()
     }
 
     #[test]

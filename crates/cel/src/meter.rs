@@ -123,7 +123,11 @@ impl Meter {
     #[inline]
     pub fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
         self.cost = self.cost.saturating_add(cost);
-        if self.cost > self.limit { Err(self.exceeded()) } else { Ok(()) }
+        if self.cost > self.limit {
+            Err(self.exceeded())
+        } else {
+            Ok(())
+        }
     }
 
     #[cold]
@@ -139,7 +143,11 @@ impl Meter {
     #[inline]
     pub fn work(&mut self, steps: u64) -> Result<(), EvalError> {
         self.work = self.work.saturating_add(steps);
-        if self.work >= self.next_look { self.look() } else { Ok(()) }
+        if self.work >= self.next_look {
+            self.look()
+        } else {
+            Ok(())
+        }
     }
 
     #[cold]

@@ -18,8 +18,23 @@ pub const MAX_RECURSION_DEPTH: usize = 250;
 const OPERAND: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 const RESERVED: [&str; 17] = [
-    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
-    "namespace", "return", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// A syntax error has been reported; there is nothing to go on with.
@@ -30,7 +45,9 @@ type Parsed<T> = Result<T, Stop>;
 pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
     let size = source.chars().count();
     if size > MAX_EXPRESSION_CODE_POINTS {
-        return Err(vec![Finding::everywhere(format!("expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"))]);
+        return Err(vec![Finding::everywhere(format!(
+            "expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"
+        ))]);
     }
     let mut issues = Vec::new();
     let tokens = lex(source, &mut issues);
@@ -92,7 +109,11 @@ impl<'s> Parser<'s> {
         if self.peek() == Token::End {
             return Ok(root);
         }
-        let kind = if self.peek_at(1) == Token::End { "extraneous" } else { "mismatched" };
+        let kind = if self.peek_at(1) == Token::End {
+            "extraneous"
+        } else {
+            "mismatched"
+        };
         self.unexpected(kind, "<EOF>")
     }
 
@@ -105,7 +126,9 @@ impl<'s> Parser<'s> {
     }
 
     fn peek_at(&self, ahead: usize) -> Token {
-        self.tokens.get(self.at + ahead).map_or(Token::End, |l| l.token)
+        self.tokens
+            .get(self.at + ahead)
+            .map_or(Token::End, |l| l.token)
     }
 
     fn advance(&mut self) -> Lexeme {
@@ -131,13 +154,20 @@ impl<'s> Parser<'s> {
     }
 
     fn shown(&self, lexeme: Lexeme) -> &'s str {
-        if lexeme.token == Token::End { "<EOF>" } else { self.text(lexeme) }
+        if lexeme.token == Token::End {
+            "<EOF>"
+        } else {
+            self.text(lexeme)
+        }
     }
 
     fn unexpected<T>(&mut self, kind: &str, expected: &str) -> Parsed<T> {
         let lexeme = self.lexeme();
         let shown = self.shown(lexeme);
-        self.report(lexeme.start, format!("Syntax error: {kind} input '{shown}' expecting {expected}"));
+        self.report(
+            lexeme.start,
+            format!("Syntax error: {kind} input '{shown}' expecting {expected}"),
+        );
         Err(Stop)
     }
 
@@ -147,15 +177,24 @@ impl<'s> Parser<'s> {
         }
         let lexeme = self.lexeme();
         if lexeme.token == Token::End {
-            self.report(lexeme.start, format!("Syntax error: missing {name} at '<EOF>'"));
+            self.report(
+                lexeme.start,
+                format!("Syntax error: missing {name} at '<EOF>'"),
+            );
             return Err(Stop);
         }
-        let kind = if self.peek_at(1) == token { "extraneous" } else { "mismatched" };
+        let kind = if self.peek_at(1) == token {
+            "extraneous"
+        } else {
+            "mismatched"
+        };
         self.unexpected(kind, name)
     }
 
     fn too_deep<T>(&mut self) -> Parsed<T> {
-        self.issues.push(Finding::everywhere(format!("expression recursion limit exceeded: {MAX_RECURSION_DEPTH}")));
+        self.issues.push(Finding::everywhere(format!(
+            "expression recursion limit exceeded: {MAX_RECURSION_DEPTH}"
+        )));
         Err(Stop)
     }
 
@@ -177,7 +216,10 @@ impl<'s> Parser<'s> {
     }
 
     fn height(&self, ids: impl IntoIterator<Item = ExprId>) -> u32 {
-        ids.into_iter().map(|id| self.heights[id as usize]).max().unwrap_or(0)
+        ids.into_iter()
+            .map(|id| self.heights[id as usize])
+            .max()
+            .unwrap_or(0)
     }
 
     fn call(&mut self, offset: u32, start: u32, function: &str, args: Vec<ExprId>) -> ExprId {
@@ -201,7 +243,12 @@ impl<'s> Parser<'s> {
             self.expect(Token::Colon, "':'")?;
             let falsy = self.expr()?;
             let start = self.span(condition).0;
-            self.call(question.start, start, operators::CONDITIONAL, vec![condition, truthy, falsy])
+            self.call(
+                question.start,
+                start,
+                operators::CONDITIONAL,
+                vec![condition, truthy, falsy],
+            )
         } else {
             condition
         };
@@ -220,7 +267,11 @@ impl<'s> Parser<'s> {
         while self.eat(operator).is_some() {
             terms.push(self.logical_term(operator)?);
         }
-        let name = if operator == Token::Or { operators::OR } else { operators::AND };
+        let name = if operator == Token::Or {
+            operators::OR
+        } else {
+            operators::AND
+        };
         let height = self.height(terms.iter().copied());
         let start = self.span(first).0;
         let call = Expr::Call {
@@ -232,7 +283,11 @@ impl<'s> Parser<'s> {
     }
 
     fn logical_term(&mut self, operator: Token) -> Parsed<ExprId> {
-        if operator == Token::Or { self.logical(Token::And) } else { self.relation() }
+        if operator == Token::Or {
+            self.logical(Token::And)
+        } else {
+            self.relation()
+        }
     }
 
     fn relation(&mut self) -> Parsed<ExprId> {
@@ -280,7 +335,9 @@ impl<'s> Parser<'s> {
         let (token, function) = match first.token {
             Token::Exclamation => (Token::Exclamation, operators::NOT),
             // A single sign before a number belongs to the number.
-            Token::Minus if matches!(self.peek_at(1), Token::Int | Token::Float) => return self.member(),
+            Token::Minus if matches!(self.peek_at(1), Token::Int | Token::Float) => {
+                return self.member();
+            }
             Token::Minus => (Token::Minus, operators::NEGATE),
             _ => return self.member(),
         };
@@ -318,7 +375,11 @@ impl<'s> Parser<'s> {
                     let optional = self.eat(Token::Question).is_some();
                     let index = self.expr()?;
                     self.expect(Token::RightBracket, "']'")?;
-                    let function = if optional { operators::OPT_INDEX } else { operators::INDEX };
+                    let function = if optional {
+                        operators::OPT_INDEX
+                    } else {
+                        operators::INDEX
+                    };
                     operand = self.call(operator.start, start, function, vec![operand, index]);
                 }
                 _ => break,
@@ -354,7 +415,12 @@ impl<'s> Parser<'s> {
         };
         let height = 1 + self.height([operand]);
         if optional {
-            let literal = self.node(name.start, name.start, 0, Expr::Literal(Literal::String(field)));
+            let literal = self.node(
+                name.start,
+                name.start,
+                0,
+                Expr::Literal(Literal::String(field)),
+            );
             let call = Expr::Call {
                 function: operators::OPT_SELECT.into(),
                 target: None,
@@ -377,7 +443,9 @@ impl<'s> Parser<'s> {
             Token::True | Token::False | Token::Null if !optional => {
                 format!("Syntax error: mismatched input '{shown}' expecting IDENTIFIER")
             }
-            _ if optional => format!("Syntax error: mismatched input '{shown}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"),
+            _ if optional => format!(
+                "Syntax error: mismatched input '{shown}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"
+            ),
             Token::End => "Syntax error: no viable alternative at input '.'".to_owned(),
             _ => {
                 let seen = &self.source[dot.start as usize..lexeme.end as usize];
@@ -388,7 +456,14 @@ impl<'s> Parser<'s> {
         Err(Stop)
     }
 
-    fn member_call(&mut self, offset: u32, start: u32, name: &str, target: ExprId, args: Vec<ExprId>) -> ExprId {
+    fn member_call(
+        &mut self,
+        offset: u32,
+        start: u32,
+        name: &str,
+        target: ExprId,
+        args: Vec<ExprId>,
+    ) -> ExprId {
         let height = 1 + self.height(args.iter().copied().chain([target]));
         let expr = match macros::expand(self, offset, name, Some(target), &args) {
             Some(expr) => expr,
@@ -433,17 +508,43 @@ impl<'s> Parser<'s> {
             }
             Token::LeftBracket => self.list(),
             Token::LeftBrace => self.map(),
-            Token::Minus | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes | Token::True
-            | Token::False | Token::Null => self.literal(),
+            Token::Minus
+            | Token::Int
+            | Token::Uint
+            | Token::Float
+            | Token::String
+            | Token::Bytes
+            | Token::True
+            | Token::False
+            | Token::Null => self.literal(),
             Token::End | Token::Dot => self.unexpected("mismatched", OPERAND),
             _ => {
                 let next_starts = matches!(
                     self.peek_at(1),
-                    Token::Ident | Token::Dot | Token::LeftParen | Token::LeftBracket | Token::LeftBrace | Token::Minus
-                        | Token::Exclamation | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes
-                        | Token::True | Token::False | Token::Null
+                    Token::Ident
+                        | Token::Dot
+                        | Token::LeftParen
+                        | Token::LeftBracket
+                        | Token::LeftBrace
+                        | Token::Minus
+                        | Token::Exclamation
+                        | Token::Int
+                        | Token::Uint
+                        | Token::Float
+                        | Token::String
+                        | Token::Bytes
+                        | Token::True
+                        | Token::False
+                        | Token::Null
                 );
-                self.unexpected(if next_starts { "extraneous" } else { "mismatched" }, OPERAND)
+                self.unexpected(
+                    if next_starts {
+                        "extraneous"
+                    } else {
+                        "mismatched"
+                    },
+                    OPERAND,
+                )
             }
         }
     }
@@ -454,7 +555,11 @@ impl<'s> Parser<'s> {
         }
         let lexeme = self.advance();
         let text = self.text(lexeme);
-        let name: Arc<str> = if absolute { format!(".{text}").into() } else { text.into() };
+        let name: Arc<str> = if absolute {
+            format!(".{text}").into()
+        } else {
+            text.into()
+        };
         if RESERVED.contains(&text) {
             self.report(start, format!("reserved identifier: {text}"));
         }
@@ -504,7 +609,9 @@ impl<'s> Parser<'s> {
 
     fn fields(&mut self) -> Parsed<Vec<Entry<Arc<str>>>> {
         let mut fields = Vec::new();
-        while self.peek() != Token::RightBrace && !(self.peek() == Token::Comma && self.peek_at(1) == Token::RightBrace) {
+        while self.peek() != Token::RightBrace
+            && !(self.peek() == Token::Comma && self.peek_at(1) == Token::RightBrace)
+        {
             let optional = self.eat(Token::Question).is_some();
             let lexeme = self.lexeme();
             let key = match lexeme.token {
@@ -513,7 +620,10 @@ impl<'s> Parser<'s> {
                     let text = self.text(lexeme);
                     text[1..text.len() - 1].into()
                 }
-                _ => return self.unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}"),
+                _ => {
+                    return self
+                        .unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}");
+                }
             };
             self.advance();
             let colon = self.expect(Token::Colon, "':'")?;
@@ -559,7 +669,12 @@ impl<'s> Parser<'s> {
         self.eat(Token::Comma);
         self.close(Token::RightBracket, "']'")?;
         let height = self.height(items.iter().copied());
-        Ok(self.node(open.start, open.start, height, Expr::List { items, optional }))
+        Ok(self.node(
+            open.start,
+            open.start,
+            height,
+            Expr::List { items, optional },
+        ))
     }
 
     fn map(&mut self) -> Parsed<ExprId> {
@@ -650,13 +765,18 @@ mod tests {
     fn syntax_errors_point_at_the_token() {
         assert_eq!(
             error("1 + "),
-            format!("ERROR: <input>:1:5: Syntax error: mismatched input '<EOF>' expecting {OPERAND}\n | 1 + \n | ....^")
+            format!(
+                "ERROR: <input>:1:5: Syntax error: mismatched input '<EOF>' expecting {OPERAND}\n | 1 + \n | ....^"
+            )
         );
         assert_eq!(
             error("a b"),
             "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^"
         );
-        assert_eq!(error("(1"), "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^");
+        assert_eq!(
+            error("(1"),
+            "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^"
+        );
         assert_eq!(
             error("[1, 2"),
             "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^"
@@ -668,8 +788,14 @@ mod tests {
     #[test]
     fn nesting_and_chains_stop_at_the_limit() {
         let limit = "ERROR: <input>:-1:0: expression recursion limit exceeded: 250";
-        assert_eq!(error(&format!("{}1{}", "(".repeat(10_000), ")".repeat(10_000))), limit);
-        assert_eq!(error(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000))), limit);
+        assert_eq!(
+            error(&format!("{}1{}", "(".repeat(10_000), ")".repeat(10_000))),
+            limit
+        );
+        assert_eq!(
+            error(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000))),
+            limit
+        );
         assert_eq!(error(&format!("a{}", ".b".repeat(40_000))), limit);
         assert_eq!(error(&format!("1{}", " + 1".repeat(20_000))), limit);
         assert!(parse(&format!("1{}", " + 1".repeat(240))).is_ok());
@@ -686,7 +812,10 @@ mod tests {
     #[test]
     fn signs_belong_to_numbers_and_doubled_operators_cancel_out() {
         let ast = parse("-1").ok().unwrap();
-        assert!(matches!(ast.expr(ast.root), Expr::Literal(Literal::Int(-1))));
+        assert!(matches!(
+            ast.expr(ast.root),
+            Expr::Literal(Literal::Int(-1))
+        ));
         let ast = parse("!!a").ok().unwrap();
         assert!(matches!(ast.expr(ast.root), Expr::Ident(_)));
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::ast::{Comprehension, Expr, ExprId, Literal, Macro, operators};
-use crate::check::{Checked, Reference};
+use crate::check::{Called, Checked, Reference};
 use crate::cost::runtime::Charge;
 use crate::declarations::Overload;
 use crate::environment::{Environment, VARIABLES};
@@ -32,18 +32,37 @@ pub(crate) enum Kind {
     Attribute(Box<Attribute>),
     And(Box<[Node]>),
     Or(Box<[Node]>),
-    Equal { operands: Box<[Node; 2]>, equals: bool },
+    Equal {
+        operands: Box<[Node; 2]>,
+        equals: bool,
+    },
     Not(Box<Node>),
     Negate(Box<Node>),
-    Binary { operator: Binary, charge: Charge, operands: Box<[Node; 2]> },
+    Binary {
+        operator: Binary,
+        charge: Charge,
+        operands: Box<[Node; 2]>,
+    },
     /// `x in [constants]`
-    InConstants { item: Box<Node>, set: Box<Entries<'static>> },
+    InConstants {
+        item: Box<Node>,
+        set: Box<Entries<'static>>,
+    },
     Call(Box<Call>),
     /// `a.or(b)`, or `a.orValue(b)` which unwraps.
-    OptionalOr { operands: Box<[Node; 2]>, unwrap: bool },
-    List { items: Box<[Node]>, optional: Box<[usize]> },
+    OptionalOr {
+        operands: Box<[Node; 2]>,
+        unwrap: bool,
+    },
+    List {
+        items: Box<[Node]>,
+        optional: Box<[usize]>,
+    },
     Map(Box<[MapEntry]>),
-    Struct { name: Arc<str>, fields: Box<[StructField]> },
+    Struct {
+        name: Arc<str>,
+        fields: Box<[StructField]>,
+    },
     Fold(Box<Fold>),
     OptMap(Box<OptMap>),
 }
@@ -71,6 +90,29 @@ pub(crate) struct Attribute {
     pub test: bool,
     /// Whether reading it costs one. In the branches of a ternary operator and as an index it does not.
     pub charged: bool,
+    /// The names of the fields, if there is nothing else to a chain that starts at a variable.
+    pub fields: Option<Vec<Arc<str>>>,
+}
+
+impl Attribute {
+    fn new(root: Root) -> Self {
+        let plain = matches!(root, Root::Variable(_) | Root::Local(_));
+        Attribute {
+            charged: !matches!(root, Root::Conditional(_)),
+            fields: plain.then(Vec::new),
+            root,
+            qualifiers: Vec::new(),
+            test: false,
+        }
+    }
+
+    fn push(&mut self, qualifier: Qualifier) {
+        match (&mut self.fields, &qualifier.key) {
+            (Some(fields), Key::Field(name)) if !qualifier.optional => fields.push(name.clone()),
+            _ => self.fields = None,
+        }
+        self.qualifiers.push(qualifier);
+    }
 }
 
 #[derive(Debug)]
@@ -197,7 +239,11 @@ impl Planner<'_> {
         let kind = match checked.ast.expr(id) {
             Expr::Literal(literal) => Kind::Const(constant(literal)),
             Expr::Ident(name) => self.ident(id, name),
-            Expr::Select { operand, field, test } => self.select(id, *operand, field, *test)?,
+            Expr::Select {
+                operand,
+                field,
+                test,
+            } => self.select(id, *operand, field, *test)?,
             Expr::Call { .. } => self.call(id)?,
             Expr::List { items, optional } => self.list(items, optional)?,
             Expr::Map(entries) => {
@@ -220,14 +266,21 @@ impl Planner<'_> {
                         optional: field.optional,
                     });
                 }
-                let name = name.strip_prefix('.').map_or_else(|| name.clone(), Arc::from);
+                let name = name
+                    .strip_prefix('.')
+                    .map_or_else(|| name.clone(), Arc::from);
                 Kind::Struct {
                     name,
                     fields: planned.into(),
                 }
             }
             Expr::Comprehension(c) => self.fold(id, c)?,
-            Expr::OptMap { target, var, body, flat } => {
+            Expr::OptMap {
+                target,
+                var,
+                body,
+                flat,
+            } => {
                 let target = self.node(*target)?;
                 let slot = self.enter(var, true);
                 let body = self.node(*body)?;
@@ -252,7 +305,11 @@ impl Planner<'_> {
     fn ident(&mut self, id: ExprId, name: &str) -> Kind {
         if let Some(slot) = self.locals.iter().rposition(|(n, _)| **n == *name) {
             let lazy = self.locals[slot].1;
-            return attribute(if lazy { Root::Lazy(slot) } else { Root::Local(slot) });
+            return attribute(if lazy {
+                Root::Lazy(slot)
+            } else {
+                Root::Local(slot)
+            });
         }
         self.name(id).unwrap_or(Kind::Const(Value::Null))
     }
@@ -277,17 +334,21 @@ impl Planner<'_> {
         }
     }
 
-    fn select(&mut self, id: ExprId, operand: ExprId, field: &Arc<str>, test: bool) -> Planned<Kind> {
+    fn select(
+        &mut self,
+        id: ExprId,
+        operand: ExprId,
+        field: &Arc<str>,
+        test: bool,
+    ) -> Planned<Kind> {
         if let Some(kind) = self.name(id) {
             return Ok(kind);
         }
-        if matches!(self.checked.reference(operand), Reference::Variable(name) if &**name == VARIABLES) {
-            return Ok(Kind::Attribute(Box::new(Attribute {
-                root: Root::PolicyVariable(field.clone()),
-                qualifiers: Vec::new(),
-                test,
-                charged: true,
-            })));
+        if matches!(self.checked.reference(operand), Reference::Variable(name) if &**name == VARIABLES)
+        {
+            let mut attribute = Attribute::new(Root::PolicyVariable(field.clone()));
+            attribute.test = test;
+            return Ok(Kind::Attribute(Box::new(attribute)));
         }
         let qualifier = Qualifier {
             id,
@@ -303,19 +364,20 @@ impl Planner<'_> {
         let operand = self.node(operand)?;
         let mut attribute = match operand.kind {
             Kind::Attribute(attribute) if !attribute.test => attribute,
-            kind => Box::new(Attribute {
-                root: Root::Operand(Node { id: operand.id, kind }),
-                qualifiers: Vec::new(),
-                test: false,
-                charged: true,
-            }),
+            kind => Box::new(Attribute::new(Root::Operand(Node {
+                id: operand.id,
+                kind,
+            }))),
         };
-        attribute.qualifiers.push(qualifier);
+        attribute.push(qualifier);
         Ok(attribute)
     }
 
     fn list(&mut self, items: &[ExprId], optional: &[usize]) -> Planned<Kind> {
-        let planned: Vec<Node> = items.iter().map(|i| self.node(*i)).collect::<Planned<_>>()?;
+        let planned: Vec<Node> = items
+            .iter()
+            .map(|i| self.node(*i))
+            .collect::<Planned<_>>()?;
         if optional.is_empty() && planned.iter().all(is_const) {
             let values: Vec<Value<'static>> = planned.into_iter().filter_map(into_const).collect();
             return Ok(Kind::Const(Value::List(values.into())));
@@ -328,11 +390,13 @@ impl Planner<'_> {
 
     fn call(&mut self, id: ExprId) -> Planned<Kind> {
         let checked = self.checked;
-        let Some((function, target, args, overloads)) = checked.function(id) else {
+        let Some(Called { function, target, args, overloads }) = checked.function(id) else {
             return Ok(Kind::Const(Value::Null));
         };
         match function {
-            operators::INDEX | operators::OPT_INDEX => return self.index(id, args, function == operators::OPT_INDEX),
+            operators::INDEX | operators::OPT_INDEX => {
+                return self.index(id, args, function == operators::OPT_INDEX);
+            }
             operators::OPT_SELECT => {
                 let Expr::Literal(Literal::String(field)) = checked.ast.expr(args[1]) else {
                     return Err(failed("unsupported optional field selection"));
@@ -346,19 +410,18 @@ impl Planner<'_> {
             }
             _ => {}
         }
-        let mut planned: Vec<Node> = target.iter().chain(args).map(|a| self.node(*a)).collect::<Planned<_>>()?;
+        let mut planned: Vec<Node> = target
+            .iter()
+            .chain(args)
+            .map(|a| self.node(*a))
+            .collect::<Planned<_>>()?;
         match function {
             operators::AND => return Ok(Kind::And(planned.into())),
             operators::OR => return Ok(Kind::Or(planned.into())),
             operators::CONDITIONAL => {
                 if let Ok([condition, truthy, falsy]) = <[Node; 3]>::try_from(planned) {
                     let branches = Box::new([condition, uncharged(truthy), uncharged(falsy)]);
-                    return Ok(Kind::Attribute(Box::new(Attribute {
-                        root: Root::Conditional(branches),
-                        qualifiers: Vec::new(),
-                        test: false,
-                        charged: false,
-                    })));
+                    return Ok(attribute(Root::Conditional(branches)));
                 }
                 return Err(failed("no such overload"));
             }
@@ -390,7 +453,12 @@ impl Planner<'_> {
     }
 
     /// Operators with two operands; gives the operands back if it is something else.
-    fn operator(&mut self, function: &str, overload: Option<&str>, operands: Vec<Node>) -> Planned<Result<Kind, Vec<Node>>> {
+    fn operator(
+        &mut self,
+        function: &str,
+        overload: Option<&str>,
+        operands: Vec<Node>,
+    ) -> Planned<Result<Kind, Vec<Node>>> {
         let operator = match function {
             operators::ADD => Binary::Add,
             operators::SUBTRACT => Binary::Subtract,
@@ -427,19 +495,33 @@ impl Planner<'_> {
         }))
     }
 
-    fn function(&mut self, function: &str, overload: Option<&str>, overloads: &[&'static Overload], args: Vec<Node>) -> Planned<Kind> {
+    fn function(
+        &mut self,
+        function: &str,
+        overload: Option<&str>,
+        overloads: &[&'static Overload],
+        args: Vec<Node>,
+    ) -> Planned<Kind> {
         let regex = match (function, args.get(1).map(|a| &a.kind)) {
             ("matches" | "find" | "findAll", Some(Kind::Const(Value::String(pattern)))) => {
                 Some(library::regex::compile(pattern).map_err(failed)?)
             }
             _ => None,
         };
-        let declared = crate::declarations::find(function, true).ok_or_else(|| failed("no such overload"))?;
-        let stops = args.len() > 2 || overload.is_none() || regex.is_some() || overload == Some("string_format");
+        let declared =
+            crate::declarations::find(function, true).ok_or_else(|| failed("no such overload"))?;
+        let stops = args.len() > 2
+            || overload.is_none()
+            || regex.is_some()
+            || overload == Some("string_format");
         let candidates = if overloads.len() == 1 {
             overloads.to_vec()
         } else {
-            declared.overloads.iter().filter(|o| o.parameters.len() == args.len()).collect()
+            declared
+                .overloads
+                .iter()
+                .filter(|o| o.parameters.len() == args.len())
+                .collect()
         };
         Ok(Kind::Call(Box::new(Call {
             function: declared.name,
@@ -455,8 +537,15 @@ impl Planner<'_> {
         let key = self.node(args[1])?;
         let key = match key.kind {
             Kind::Const(Value::String(name)) => Key::Field((&*name).into()),
-            Kind::Const(value @ (Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_))) => Key::Const(value),
-            Kind::Const(other) => return Err(failed(format!("invalid qualifier type: {}", go_type(&other)))),
+            Kind::Const(
+                value @ (Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_)),
+            ) => Key::Const(value),
+            Kind::Const(other) => {
+                return Err(failed(format!(
+                    "invalid qualifier type: {}",
+                    go_type(&other)
+                )));
+            }
             _ => Key::Computed(uncharged(key)),
         };
         let qualifier = Qualifier { id, key, optional };
@@ -473,7 +562,9 @@ impl Planner<'_> {
         let body = self.node(c.body)?;
         self.locals.truncate(slot);
         let charge = match self.checked.reference(id) {
-            Reference::Function { name, overloads, .. } => match overloads[..] {
+            Reference::Function {
+                name, overloads, ..
+            } => match overloads[..] {
                 [only] => Charge::of(name, Some(only.id)),
                 _ => Charge::Fixed(1),
             },
@@ -492,12 +583,7 @@ impl Planner<'_> {
 }
 
 fn attribute(root: Root) -> Kind {
-    Kind::Attribute(Box::new(Attribute {
-        root,
-        qualifiers: Vec::new(),
-        test: false,
-        charged: true,
-    }))
+    Kind::Attribute(Box::new(Attribute::new(root)))
 }
 
 /// The node without the charge for reading it, if it is one that reads.
@@ -534,7 +620,16 @@ fn constant(literal: &Literal) -> Value<'static> {
 fn is_conversion(function: &str) -> bool {
     matches!(
         function,
-        "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint"
+        "bool"
+            | "bytes"
+            | "double"
+            | "duration"
+            | "dyn"
+            | "int"
+            | "string"
+            | "timestamp"
+            | "type"
+            | "uint"
     )
 }
 
@@ -546,7 +641,10 @@ fn fold_conversion(overloads: &[&'static Overload], operand: Node) -> Planned<Ki
 }
 
 fn fold_map(entries: Vec<MapEntry>) -> Kind {
-    if !entries.iter().all(|e| is_const(&e.key) && is_const(&e.value) && !e.optional) {
+    if !entries
+        .iter()
+        .all(|e| is_const(&e.key) && is_const(&e.value) && !e.optional)
+    {
         return Kind::Map(entries.into());
     }
     let mut map = Entries::default();
@@ -561,11 +659,16 @@ fn fold_map(entries: Vec<MapEntry>) -> Kind {
 /// `x in list`, with a lookup if the list is constant and of scalars.
 fn membership(operands: [Node; 2]) -> Kind {
     let scalar = |v: &Value<'_>| {
-        matches!(v, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_))
+        matches!(
+            v,
+            Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_)
+        )
     };
     let [item, list] = operands;
     match list.kind {
-        Kind::Const(Value::List(List::Values(values))) if values.is_empty() => Kind::Const(Value::Bool(false)),
+        Kind::Const(Value::List(List::Values(values))) if values.is_empty() => {
+            Kind::Const(Value::Bool(false))
+        }
         Kind::Const(Value::List(List::Values(values))) if values.iter().all(scalar) => {
             let mut set = Entries::default();
             for value in values.iter() {

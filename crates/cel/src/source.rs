@@ -20,7 +20,10 @@ pub struct Location {
 
 impl Location {
     /// The location of an issue that concerns the whole expression.
-    pub const NONE: Location = Location { line: -1, column: -1 };
+    pub const NONE: Location = Location {
+        line: -1,
+        column: -1,
+    };
 }
 
 /// One thing that is wrong with an expression.
@@ -71,7 +74,9 @@ impl Issues {
         findings.truncate(MAX_ISSUES);
         findings.sort_by_key(|f| f.offset);
         let issues = findings.into_iter().map(|finding| Issue {
-            location: finding.offset.map_or(Location::NONE, |offset| locate(source, offset as usize)),
+            location: finding
+                .offset
+                .map_or(Location::NONE, |offset| locate(source, offset as usize)),
             message: finding.message,
         });
         Issues {
@@ -107,7 +112,10 @@ impl std::error::Error for Issues {}
 fn write_issue(f: &mut fmt::Formatter<'_>, source: &str, issue: &Issue) -> fmt::Result {
     let Location { line, column } = issue.location;
     write!(f, "ERROR: <input>:{line}:{}: {}", column + 1, issue.message)?;
-    let Some(snippet) = usize::try_from(line - 1).ok().and_then(|n| source.split('\n').nth(n)) else {
+    let Some(snippet) = usize::try_from(line - 1)
+        .ok()
+        .and_then(|n| source.split('\n').nth(n))
+    else {
         return Ok(());
     };
     if snippet.len() > MAX_SNIPPET {
@@ -143,7 +151,10 @@ mod tests {
         let source = "a\n'é' + x";
         let offset = source.find('x').unwrap() as u32;
         let issues = Issues::new(source, vec![Finding::new(offset, "bad")]);
-        assert_eq!(issues.to_string(), "ERROR: <input>:2:7: bad\n | 'é' + x\n | .．....^");
+        assert_eq!(
+            issues.to_string(),
+            "ERROR: <input>:2:7: bad\n | 'é' + x\n | .．....^"
+        );
     }
 
     #[test]

@@ -158,12 +158,19 @@ impl fmt::Display for InMessages<'_> {
             Type::Null => f.write_str("null"),
             Type::Error => f.write_str("!error!"),
             Type::List(element) => write!(f, "list({})", InMessages(element)),
-            Type::Map(entry) => write!(f, "map({}, {})", InMessages(&entry.0), InMessages(&entry.1)),
+            Type::Map(entry) => {
+                write!(f, "map({}, {})", InMessages(&entry.0), InMessages(&entry.1))
+            }
             Type::Type(Some(inner)) => write!(f, "type({})", InMessages(inner)),
             Type::Opaque(name, parameters) if !parameters.is_empty() => {
                 write!(f, "{name}(")?;
                 for (i, parameter) in parameters.iter().enumerate() {
-                    write!(f, "{}{}", if i > 0 { ", " } else { "" }, InMessages(parameter))?;
+                    write!(
+                        f,
+                        "{}{}",
+                        if i > 0 { ", " } else { "" },
+                        InMessages(parameter)
+                    )?;
                 }
                 f.write_str(")")
             }
@@ -212,9 +219,18 @@ mod tests {
     #[test]
     fn types_are_written_in_two_ways() {
         let t = Type::map(Type::String, Type::optional(Type::Timestamp));
-        assert_eq!(t.to_string(), "map(string, optional_type(google.protobuf.Timestamp))");
-        assert_eq!(t.in_messages().to_string(), "map(string, optional_type(timestamp))");
-        assert_eq!(signature(true, &[Type::String, Type::Null]), "string.(null)");
+        assert_eq!(
+            t.to_string(),
+            "map(string, optional_type(google.protobuf.Timestamp))"
+        );
+        assert_eq!(
+            t.in_messages().to_string(),
+            "map(string, optional_type(timestamp))"
+        );
+        assert_eq!(
+            signature(true, &[Type::String, Type::Null]),
+            "string.(null)"
+        );
         assert_eq!(signature(false, &[Type::list(Type::Int)]), "(list(int))");
     }
 }

@@ -135,7 +135,9 @@ impl<'a> List<'a> {
     /// The elements in order.
     pub fn iter(&self) -> ListIter<'_, 'a> {
         ListIter {
-            pending: vec![(self, 0)],
+            list: self,
+            at: 0,
+            pending: Vec::new(),
         }
     }
 
@@ -167,25 +169,40 @@ impl<'a> From<Vec<Value<'a>>> for List<'a> {
 
 /// Iterator over the elements of a [`List`].
 pub struct ListIter<'l, 'a> {
-    pending: Vec<(&'l List<'a>, usize)>,
+    list: &'l List<'a>,
+    at: usize,
+    /// What comes after the list that is being walked through.
+    pending: Vec<&'l List<'a>>,
 }
 
 impl<'a> Iterator for ListIter<'_, 'a> {
     type Item = Value<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Value<'a>> {
-        while let Some((list, at)) = self.pending.pop() {
-            if let List::Concat(both) = list {
-                self.pending.push((&both.second, 0));
-                self.pending.push((&both.first, 0));
-                continue;
+        loop {
+            match self.list {
+                List::Concat(both) => {
+                    self.pending.push(&both.second);
+                    self.list = &both.first;
+                    continue;
+                }
+                List::Json(items, schema) => {
+                    if let Some(item) = items.get(self.at) {
+                        self.at += 1;
+                        return Some(Value::from_json(item, schema.and_then(Schema::element)));
+                    }
+                }
+                List::Values(items) => {
+                    if let Some(item) = items.get(self.at) {
+                        self.at += 1;
+                        return Some(item.clone());
+                    }
+                }
             }
-            if let Some(value) = list.get(at) {
-                self.pending.push((list, at + 1));
-                return Some(value);
-            }
+            self.list = self.pending.pop()?;
+            self.at = 0;
         }
-        None
     }
 }
 
@@ -228,7 +245,10 @@ impl Key {
             Value::Int(i) => Key::Int(*i),
             Value::Uint(u) => i64::try_from(*u).map_or(Key::Uint(*u), Key::Int),
             Value::Double(d) => {
-                if d.fract() == 0.0 && *d >= -9.223_372_036_854_775e18 && *d <= 9.223_372_036_854_775e18 {
+                if d.fract() == 0.0
+                    && *d >= -9.223_372_036_854_775e18
+                    && *d <= 9.223_372_036_854_775e18
+                {
                     Key::Int(*d as i64)
                 } else if d.fract() == 0.0 && *d >= 0.0 && *d < 1.844_674_407_370_955e19 {
                     Key::Uint(*d as u64)
@@ -277,7 +297,11 @@ impl<'a> Entries<'a> {
     fn reindex(&mut self) {
         self.index.clear();
         if self.entries.len() > SEARCHED {
-            let keys = self.entries.iter().enumerate().filter_map(|(at, (key, _))| Some((Key::of(key)?, at)));
+            let keys = self
+                .entries
+                .iter()
+                .enumerate()
+                .filter_map(|(at, (key, _))| Some((Key::of(key)?, at)));
             self.index = keys.collect();
         }
     }
@@ -315,7 +339,9 @@ impl<'a> Map<'a> {
         match (self, key) {
             (Map::Json(..), Value::String(name)) => self.get_str(name),
             (Map::Json(..), _) => None,
-            (Map::Entries(entries), _) => entries.position(key).map(|at| entries.entries[at].1.clone()),
+            (Map::Entries(entries), _) => entries
+                .position(key)
+                .map(|at| entries.entries[at].1.clone()),
         }
     }
 
@@ -325,11 +351,16 @@ impl<'a> Map<'a> {
             Map::Json(object, None) => object.get(name).map(|value| Value::from_json(value, None)),
             Map::Json(object, Some(schema)) => {
                 let (property, schema) = schema.property(name);
-                object.get(property).map(|value| Value::from_json(value, schema))
+                object
+                    .get(property)
+                    .map(|value| Value::from_json(value, schema))
             }
             Map::Entries(entries) => {
                 if entries.index.is_empty() {
-                    let found = entries.entries.iter().find(|(k, _)| matches!(k, Value::String(s) if **s == *name));
+                    let found = entries
+                        .entries
+                        .iter()
+                        .find(|(k, _)| matches!(k, Value::String(s) if **s == *name));
                     return found.map(|(_, v)| v.clone());
                 }
                 self.get(&Value::String(Text::Shared(name.into())))
@@ -342,7 +373,10 @@ impl<'a> Map<'a> {
         match self {
             Map::Json(object, schema) => Box::new(object.iter().map(move |(key, value)| {
                 let schema = schema.and_then(|s| s.property_by_json_name(key));
-                (Value::String(Text::Borrowed(key)), Value::from_json(value, schema))
+                (
+                    Value::String(Text::Borrowed(key)),
+                    Value::from_json(value, schema),
+                )
             })),
             Map::Entries(entries) => Box::new(entries.entries.iter().cloned()),
         }
@@ -351,7 +385,9 @@ impl<'a> Map<'a> {
     /// The key at a position in that order.
     pub(crate) fn keys(&self) -> Box<dyn Iterator<Item = Value<'a>> + '_> {
         match self {
-            Map::Json(object, _) => Box::new(object.keys().map(|key| Value::String(Text::Borrowed(key)))),
+            Map::Json(object, _) => {
+                Box::new(object.keys().map(|key| Value::String(Text::Borrowed(key))))
+            }
             Map::Entries(entries) => Box::new(entries.entries.iter().map(|(key, _)| key.clone())),
         }
     }
@@ -375,7 +411,10 @@ pub struct Struct<'a> {
 impl<'a> Struct<'a> {
     /// The value of a field that was set.
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
-        self.fields.iter().find(|(n, _)| **n == *name).map(|(_, v)| v)
+        self.fields
+            .iter()
+            .find(|(n, _)| **n == *name)
+            .map(|(_, v)| v)
     }
 }
 
@@ -447,6 +486,12 @@ mod tests {
         assert_eq!(list.len(), 100 << 40);
         assert!(matches!(list.get((100 << 40) - 1), Some(Value::Int(99))));
         assert_eq!(list.iter().take(250).count(), 250);
+    }
+
+    #[test]
+    fn values_are_small_enough_to_pass_around() {
+        assert!(size_of::<Value<'_>>() <= 32, "{}", size_of::<Value<'_>>());
+        assert!(size_of::<Result<Value<'_>, crate::EvalError>>() <= 40);
     }
 
     #[test]

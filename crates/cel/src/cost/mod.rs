@@ -34,7 +34,10 @@ impl CostEstimate {
     pub(crate) const ZERO: CostEstimate = CostEstimate::fixed(0);
 
     pub(crate) const fn fixed(cost: u64) -> Self {
-        CostEstimate { min: cost, max: cost }
+        CostEstimate {
+            min: cost,
+            max: cost,
+        }
     }
 
     pub(crate) fn add(self, other: Self) -> Self {
@@ -74,11 +77,17 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    pub const UNKNOWN: Size = Size { min: 0, max: u64::MAX };
+    pub const UNKNOWN: Size = Size {
+        min: 0,
+        max: u64::MAX,
+    };
     pub const ONE: Size = Size { min: 1, max: 1 };
 
     pub fn fixed(size: u64) -> Size {
-        Size { min: size, max: size }
+        Size {
+            min: size,
+            max: size,
+        }
     }
 
     pub fn add(self, other: Size) -> Size {

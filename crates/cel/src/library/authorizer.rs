@@ -38,7 +38,7 @@ pub(crate) const DECLARATIONS: &[Declaration] = &[
 ];
 
 /// Answers the questions that expressions ask of `authorizer`.
-pub trait Authorizer {
+pub trait Authorizer: Send + Sync {
     /// Decides one question.
     fn check(&self, attributes: &CheckAttributes) -> Decision;
 }
@@ -109,19 +109,22 @@ impl PartialEq for Authorization<'_> {
 
 impl<'a> Authorization<'a> {
     /// The value of `authorizer`.
-    pub(crate) fn new(authorizer: &'a dyn Authorizer) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization {
+    pub(crate) fn value(authorizer: &'a dyn Authorizer) -> Value<'a> {
+        Value::Opaque(Opaque::Authorization(Arc::new(Authorization {
             authorizer: Some(authorizer),
             state: State::Authorizer(None),
-        }))
+        })))
     }
 
     /// The value of `authorizer.requestResource`.
-    pub(crate) fn request_resource(authorizer: &'a dyn Authorizer, attributes: CheckAttributes) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization {
+    pub(crate) fn request_resource(
+        authorizer: &'a dyn Authorizer,
+        attributes: CheckAttributes,
+    ) -> Value<'a> {
+        Value::Opaque(Opaque::Authorization(Arc::new(Authorization {
             authorizer: Some(authorizer),
             state: State::Resource(Arc::new(attributes)),
-        }))
+        })))
     }
 
     pub(crate) fn type_name(&self) -> &'static str {
@@ -135,10 +138,10 @@ impl<'a> Authorization<'a> {
     }
 
     fn next(&self, state: State) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization {
+        Value::Opaque(Opaque::Authorization(Arc::new(Authorization {
             authorizer: self.authorizer,
             state,
-        }))
+        })))
     }
 }
 
@@ -242,11 +245,15 @@ fn name<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn field_selector<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    with(args, |attributes, text| attributes.field_selector = Some(text).filter(|t| !t.is_empty()))
+    with(args, |attributes, text| {
+        attributes.field_selector = Some(text).filter(|t| !t.is_empty())
+    })
 }
 
 fn label_selector<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    with(args, |attributes, text| attributes.label_selector = Some(text).filter(|t| !t.is_empty()))
+    with(args, |attributes, text| {
+        attributes.label_selector = Some(text).filter(|t| !t.is_empty())
+    })
 }
 
 fn check<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -274,7 +281,9 @@ fn errored<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn error<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    Ok(Value::string(decision(args)?.error.as_deref().unwrap_or("")))
+    Ok(Value::string(
+        decision(args)?.error.as_deref().unwrap_or(""),
+    ))
 }
 
 fn allowed<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {

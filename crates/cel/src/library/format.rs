@@ -88,7 +88,11 @@ fn named<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn unless(valid: bool, message: &str) -> Vec<String> {
-    if valid { Vec::new() } else { vec![message.to_owned()] }
+    if valid {
+        Vec::new()
+    } else {
+        vec![message.to_owned()]
+    }
 }
 
 fn too_long(max: usize) -> String {
@@ -97,7 +101,10 @@ fn too_long(max: usize) -> String {
 
 fn regex_error(message: &str, examples: &[&str], regex: &str) -> String {
     let examples: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
-    format!("{message} (e.g. {}regex used for validation is '{regex}')", examples.join(" or "))
+    format!(
+        "{message} (e.g. {}regex used for validation is '{regex}')",
+        examples.join(" or ")
+    )
 }
 
 fn mask_trailing_dash(name: &str) -> String {
@@ -117,7 +124,8 @@ fn lower_alphanumeric(b: u8) -> bool {
 /// A label of lower case letters, digits and inner dashes.
 pub(crate) fn is_dns1123_label(text: &str) -> bool {
     let b = text.as_bytes();
-    let ends = b.first().copied().is_some_and(lower_alphanumeric) && b.last().copied().is_some_and(lower_alphanumeric);
+    let ends = b.first().copied().is_some_and(lower_alphanumeric)
+        && b.last().copied().is_some_and(lower_alphanumeric);
     ends && b.iter().all(|c| lower_alphanumeric(*c) || *c == b'-')
 }
 
@@ -128,8 +136,11 @@ fn is_dns1123_subdomain(text: &str) -> bool {
 /// Letters, digits and inner `-`, `_` and `.`.
 fn is_name(text: &str) -> bool {
     let b = text.as_bytes();
-    let ends = b.first().is_some_and(u8::is_ascii_alphanumeric) && b.last().is_some_and(u8::is_ascii_alphanumeric);
-    ends && b.iter().all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(c))
+    let ends = b.first().is_some_and(u8::is_ascii_alphanumeric)
+        && b.last().is_some_and(u8::is_ascii_alphanumeric);
+    ends && b
+        .iter()
+        .all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(c))
 }
 
 fn dns1123_label_errors(text: &str) -> Vec<String> {
@@ -203,7 +214,11 @@ fn qualified_name_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     match prefix {
         Some("") => errors.push("prefix part must be non-empty".into()),
-        Some(prefix) => errors.extend(dns1123_subdomain_errors(prefix).into_iter().map(|e| format!("prefix part {e}"))),
+        Some(prefix) => errors.extend(
+            dns1123_subdomain_errors(prefix)
+                .into_iter()
+                .map(|e| format!("prefix part {e}")),
+        ),
         None => {}
     }
     if name.is_empty() {
@@ -247,7 +262,10 @@ pub(crate) fn is_base64(text: &str) -> bool {
 fn is_date(text: &str) -> bool {
     let number = |range: std::ops::Range<usize>| {
         let part = text.get(range)?;
-        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse::<i64>().ok()).flatten()
+        part.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| part.parse::<i64>().ok())
+            .flatten()
     };
     let shape = text.len() == 10 && text.as_bytes()[4] == b'-' && text.as_bytes()[7] == b'-';
     match (number(0..4), number(5..7), number(8..10)) {
@@ -270,9 +288,15 @@ mod tests {
     fn names_are_checked_as_kubernetes_checks_them() {
         assert!(dns1123_label_errors("my-name").is_empty());
         assert_eq!(dns1123_label_errors("a.b"), ["must not contain dots"]);
-        assert_eq!(dns1123_label_errors(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(
+            dns1123_label_errors(&"a".repeat(64)),
+            ["must be no more than 63 bytes"]
+        );
         assert!(qualified_name_errors("example.com/a_B").is_empty());
-        assert_eq!(qualified_name_errors("/a"), ["prefix part must be non-empty"]);
+        assert_eq!(
+            qualified_name_errors("/a"),
+            ["prefix part must be non-empty"]
+        );
         assert_eq!(qualified_name_errors("a/b/c").len(), 1);
         assert!(label_value_errors("").is_empty());
         assert_eq!(mask_trailing_dash("ab-"), "aa");

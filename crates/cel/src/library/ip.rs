@@ -35,7 +35,9 @@ impl Ip {
             && !zone.is_empty()
             && text.contains(':')
         {
-            return Err(failed(format!("IP address {text:?} with zone value is not allowed")));
+            return Err(failed(format!(
+                "IP address {text:?} with zone value is not allowed"
+            )));
         }
         let addr: IpAddr = text.parse().map_err(|_| {
             failed(format!(
@@ -44,9 +46,9 @@ impl Ip {
             ))
         })?;
         match addr {
-            IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-                Err(failed(format!("IPv4-mapped IPv6 address {text:?} is not allowed")))
-            }
+            IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Err(failed(format!(
+                "IPv4-mapped IPv6 address {text:?} is not allowed"
+            ))),
             addr => Ok(Ip(addr)),
         }
     }
@@ -103,7 +105,9 @@ fn reason_v6(text: &str) -> String {
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
         if digits == 0 {
-            return format!("each colon-separated field must have at least one digit (at {rest:?})");
+            return format!(
+                "each colon-separated field must have at least one digit (at {rest:?})"
+            );
         }
         if digits > 4 {
             return format!("each group must have 4 or less digits (at {rest:?})");

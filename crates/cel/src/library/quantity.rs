@@ -61,7 +61,10 @@ impl Quantity {
     pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let negative = text.starts_with('-');
-        let number_len = unsigned.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+        let number_len = unsigned
+            .bytes()
+            .take_while(|b| b.is_ascii_digit() || *b == b'.')
+            .count();
         let (number, suffix) = unsigned.split_at(number_len);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -70,12 +73,20 @@ impl Quantity {
         let (base2, exponent) = parse_suffix(suffix)?;
         let digits = format!("{}{}", whole.trim_start_matches('0'), fraction);
         let decimal_exponent = if base2 { 0 } else { exponent };
-        let multiplier: i128 = if base2 { 1i128.checked_shl(exponent as u32).unwrap_or(i128::MAX) } else { 1 };
+        let multiplier: i128 = if base2 {
+            1i128.checked_shl(exponent as u32).unwrap_or(i128::MAX)
+        } else {
+            1
+        };
         let scale = decimal_exponent - fraction.len() as i32;
         let signed = |value: i128| if negative { -value } else { value };
         if scale >= NANO
             && digits.len() <= 18
-            && let Ok(value) = if digits.is_empty() { Ok(0) } else { digits.parse::<i64>() }
+            && let Ok(value) = if digits.is_empty() {
+                Ok(0)
+            } else {
+                digits.parse::<i64>()
+            }
             && let Some(product) = i128::from(value).checked_mul(multiplier)
             && i64::try_from(product).is_ok()
         {
@@ -91,7 +102,10 @@ impl Quantity {
             scale: 0,
             small: false,
         };
-        let value = match digits.get(..38.min(digits.len())).and_then(|d| d.parse::<i128>().ok()) {
+        let value = match digits
+            .get(..38.min(digits.len()))
+            .and_then(|d| d.parse::<i128>().ok())
+        {
             Some(value) if digits.len() <= 36 => value,
             _ => return Ok(cap),
         };
@@ -125,14 +139,22 @@ impl Quantity {
         if signs != Ordering::Equal || self.mantissa == 0 {
             return signs;
         }
-        let (high, low, flipped) = if self.scale >= other.scale { (self, other, false) } else { (other, self, true) };
+        let (high, low, flipped) = if self.scale >= other.scale {
+            (self, other, false)
+        } else {
+            (other, self, true)
+        };
         let ordering = match scaled(high.mantissa, high.scale - low.scale) {
             Some(mantissa) => mantissa.cmp(&low.mantissa),
             // Beyond 128 bits: larger in magnitude than anything that fits.
             None if high.mantissa > 0 => Ordering::Greater,
             None => Ordering::Less,
         };
-        if flipped { ordering.reverse() } else { ordering }
+        if flipped {
+            ordering.reverse()
+        } else {
+            ordering
+        }
     }
 
     fn plus(&self, other: &Quantity) -> Quantity {
@@ -153,7 +175,13 @@ impl Quantity {
                     small: self.small && other.small && i64::try_from(sum).is_ok(),
                 }
             }
-            _ => if self.scale > other.scale { *self } else { *other },
+            _ => {
+                if self.scale > other.scale {
+                    *self
+                } else {
+                    *other
+                }
+            }
         }
     }
 
@@ -172,7 +200,9 @@ impl Quantity {
     }
 
     fn as_f64(&self) -> f64 {
-        format!("{}e{}", self.mantissa, self.scale).parse().unwrap_or(f64::NAN)
+        format!("{}e{}", self.mantissa, self.scale)
+            .parse()
+            .unwrap_or(f64::NAN)
     }
 }
 
@@ -205,7 +235,11 @@ fn parse_suffix(suffix: &str) -> Result<(bool, i32), &'static str> {
             let exponent = suffix.strip_prefix(['e', 'E']);
             match exponent.and_then(|e| e.parse::<i16>().ok()) {
                 Some(exponent) => decimal(exponent.into()),
-                None if suffix.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b)) && exponent.is_none() => {
+                None if suffix
+                    .bytes()
+                    .all(|b| b"eEinumkKMGTP+-0123456789".contains(&b))
+                    && exponent.is_none() =>
+                {
                     Err(SUFFIX_ERROR)
                 }
                 None => Err(FORMAT_ERROR),
@@ -284,11 +318,15 @@ fn sign<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn is_greater_than<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    Ok(Value::Bool(target(args)?.compare(&other(args)?) == Ordering::Greater))
+    Ok(Value::Bool(
+        target(args)?.compare(&other(args)?) == Ordering::Greater,
+    ))
 }
 
 fn is_less_than<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    Ok(Value::Bool(target(args)?.compare(&other(args)?) == Ordering::Less))
+    Ok(Value::Bool(
+        target(args)?.compare(&other(args)?) == Ordering::Less,
+    ))
 }
 
 fn compare_to<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -300,7 +338,10 @@ fn as_approximate_float<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn as_integer<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    target(args)?.as_i64().map(Value::Int).ok_or_else(|| failed("cannot convert value to integer"))
+    target(args)?
+        .as_i64()
+        .map(Value::Int)
+        .ok_or_else(|| failed("cannot convert value to integer"))
 }
 
 fn is_integer<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -329,7 +370,10 @@ mod tests {
         assert!(q("0.1") == q("100m"));
         assert_eq!(q("1Gi").compare(&q("1G")), Ordering::Greater);
         assert_eq!(q("-1").compare(&q("1n")), Ordering::Less);
-        assert_eq!(q("999999999999999999E").compare(&q("1n")), Ordering::Greater);
+        assert_eq!(
+            q("999999999999999999E").compare(&q("1n")),
+            Ordering::Greater
+        );
         assert!(q("1e3") == q("1k"));
     }
 
