@@ -1,1 +1,21 @@
-//! Usher.
+//! Usher: a Kubernetes-compatible API server and admission gateway in one binary.
+
+pub mod admission;
+pub mod api;
+pub mod authn;
+pub mod authz;
+pub mod cli;
+pub mod client;
+pub mod gateway;
+pub mod object;
+pub mod registry;
+pub mod request;
+pub mod schema;
+pub mod server;
+pub mod status;
+pub mod store;
+pub mod validation;
+pub mod version;
+pub mod watch;
+
+pub use server::Server;

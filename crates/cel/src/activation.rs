@@ -63,17 +63,12 @@ impl<'a> Activation<'a> {
     }
 
     /// Binds `authorizer`, and `authorizer.requestResource` if the request is for a resource.
-    pub fn bind_authorizer(
-        self,
-        authorizer: &'a dyn Authorizer,
-        request_resource: Option<CheckAttributes>,
-    ) -> Self {
+    pub fn bind_authorizer(self, authorizer: &'a dyn Authorizer, request_resource: Option<CheckAttributes>) -> Self {
         let activation = self.bind_value("authorizer", Authorization::value(authorizer));
         match request_resource {
-            Some(attributes) => activation.bind_value(
-                "authorizer.requestResource",
-                Authorization::request_resource(authorizer, attributes),
-            ),
+            Some(attributes) => {
+                activation.bind_value("authorizer.requestResource", Authorization::request_resource(authorizer, attributes))
+            }
             None => activation,
         }
     }
@@ -87,10 +82,7 @@ impl<'a> Activation<'a> {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Binding<'a>> {
-        self.bindings
-            .iter()
-            .find(|(n, _)| *n == name)
-            .map(|(_, b)| b)
+        self.bindings.iter().find(|(n, _)| *n == name).map(|(_, b)| b)
     }
 
     /// The value of a policy variable; `run` evaluates its program.
@@ -103,9 +95,7 @@ impl<'a> Activation<'a> {
         let known = std::mem::replace(self.memo.borrow_mut().get_mut(at)?, Memo::Evaluating);
         let result = match known {
             Memo::Known(result) => result,
-            Memo::Evaluating => Err(crate::error::failed(format!(
-                "variables.{name} refers to itself"
-            ))),
+            Memo::Evaluating => Err(crate::error::failed(format!("variables.{name} refers to itself"))),
             Memo::Unknown => run(self.policy_variables[at].1),
         };
         if let Some(memo) = self.memo.borrow_mut().get_mut(at) {

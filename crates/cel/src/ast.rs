@@ -113,11 +113,7 @@ impl Ast {
         let mut at = id;
         loop {
             match self.expr(at) {
-                Expr::Select {
-                    operand,
-                    field,
-                    test: false,
-                } => {
+                Expr::Select { operand, field, test: false } => {
                     parts.push(field.clone());
                     at = *operand;
                 }

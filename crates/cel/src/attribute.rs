@@ -61,10 +61,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
             Root::Variable(slot) => match &self.variables[*slot] {
                 Some(value) => value.clone(),
                 None => {
-                    return Err(failed(format!(
-                        "no such attribute(s): {}",
-                        self.plan.variables[*slot].0
-                    )));
+                    return Err(failed(format!("no such attribute(s): {}", self.plan.variables[*slot].0)));
                 }
             },
             Root::Local(slot) => self.locals[*slot].clone(),
@@ -96,9 +93,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
     /// Runs the expression behind `variables.name`, unless that has been done before.
     fn policy_variable(&mut self, name: &str) -> Answer<'a> {
         let (activation, budget) = (self.activation, &mut *self.budget);
-        let found = activation.variable(name, |program| {
-            program.evaluate(activation, budget).map(|e| e.value)
-        });
+        let found = activation.variable(name, |program| program.evaluate(activation, budget).map(|e| e.value));
         found.unwrap_or_else(|| Err(failed(format!("no such key: {name}"))))
     }
 
@@ -134,11 +129,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
                 None => return Err(self.missing(&value, qualifier)),
             }
         }
-        Ok(if optional {
-            Value::Optional(Some(Arc::new(value)))
-        } else {
-            value
-        })
+        Ok(if optional { Value::Optional(Some(Arc::new(value))) } else { value })
     }
 
     fn missing(&mut self, value: &Value<'a>, qualifier: &'a Qualifier) -> EvalError {
@@ -160,11 +151,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
     }
 
     /// One selection; nothing if there is nothing there.
-    fn select(
-        &mut self,
-        value: &Value<'a>,
-        qualifier: &'a Qualifier,
-    ) -> Result<Option<Value<'a>>, EvalError> {
+    fn select(&mut self, value: &Value<'a>, qualifier: &'a Qualifier) -> Result<Option<Value<'a>>, EvalError> {
         match &qualifier.key {
             Key::Field(name) => match value {
                 Value::Map(map) => Ok(map.get_str(name)),
@@ -176,15 +163,8 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
             Key::Computed(node) => {
                 let key = self.eval(node)?;
                 match key {
-                    Value::Int(_)
-                    | Value::Uint(_)
-                    | Value::Double(_)
-                    | Value::Bool(_)
-                    | Value::String(_) => index(value, &key),
-                    other => Err(failed(format!(
-                        "invalid qualifier type: {}",
-                        other.type_of()
-                    ))),
+                    Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Bool(_) | Value::String(_) => index(value, &key),
+                    other => Err(failed(format!("invalid qualifier type: {}", other.type_of()))),
                 }
             }
         }
@@ -192,10 +172,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
 }
 
 fn bad_index(key: &Value<'_>) -> EvalError {
-    failed(format!(
-        "unsupported index type '{}' in list",
-        key.type_of().name()
-    ))
+    failed(format!("unsupported index type '{}' in list", key.type_of().name()))
 }
 
 fn index<'a>(value: &Value<'a>, key: &Value<'_>) -> Result<Option<Value<'a>>, EvalError> {

@@ -79,24 +79,14 @@ pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<
         issues: Vec::new(),
     };
     checker.check(ast.root);
-    let Checker {
-        mut types,
-        references,
-        substitution,
-        issues,
-        ..
-    } = checker;
+    let Checker { mut types, references, substitution, issues, .. } = checker;
     if !issues.is_empty() {
         return Err(issues);
     }
     for t in &mut types {
         *t = substitution.resolve(t, true);
     }
-    Ok(Checked {
-        ast,
-        types,
-        references,
-    })
+    Ok(Checked { ast, types, references })
 }
 
 struct Checker<'c> {
@@ -119,19 +109,12 @@ impl Checker<'_> {
     }
 
     fn mismatch(&mut self, id: ExprId, expected: &Type, found: &Type) {
-        let message = format!(
-            "expected type '{}' but found '{}'",
-            expected.in_messages(),
-            found.in_messages()
-        );
+        let message = format!("expected type '{}' but found '{}'", expected.in_messages(), found.in_messages());
         self.report_at(id, message);
     }
 
     fn undeclared(&mut self, id: ExprId, name: &str) -> Type {
-        self.report_at(
-            id,
-            format!("undeclared reference to '{name}' (in container '')"),
-        );
+        self.report_at(id, format!("undeclared reference to '{name}' (in container '')"));
         Type::Error
     }
 
@@ -157,37 +140,20 @@ impl Checker<'_> {
                 Literal::Bytes(_) => Type::Bytes,
             },
             Expr::Ident(name) => self.ident(id, name),
-            Expr::Select {
-                operand,
-                field,
-                test,
-            } => self.select(id, *operand, field, *test),
-            Expr::Call {
-                function,
-                target,
-                args,
-            } => self.call(id, function, *target, args),
+            Expr::Select { operand, field, test } => self.select(id, *operand, field, *test),
+            Expr::Call { function, target, args } => self.call(id, function, *target, args),
             Expr::List { items, optional } => self.list(items, optional),
             Expr::Map(entries) => self.map(entries),
             Expr::Struct { name, fields } => self.message(id, name, fields),
             Expr::Comprehension(comprehension) => self.comprehension(id, comprehension),
-            Expr::OptMap {
-                target,
-                var,
-                body,
-                flat,
-            } => self.opt_map(id, *target, var, *body, *flat),
+            Expr::OptMap { target, var, body, flat } => self.opt_map(id, *target, var, *body, *flat),
         };
         self.types[id as usize] = t.clone();
         t
     }
 
     fn local(&self, name: &str) -> Option<&Type> {
-        self.locals
-            .iter()
-            .rev()
-            .find(|(n, _)| **n == *name)
-            .map(|(_, t)| t)
+        self.locals.iter().rev().find(|(n, _)| **n == *name).map(|(_, t)| t)
     }
 
     fn resolve_name(&mut self, id: ExprId, name: &str) -> Option<Type> {
@@ -196,11 +162,7 @@ impl Checker<'_> {
             self.references[id as usize] = Reference::Variable(name);
             return Some(t);
         }
-        let named = named_type(name).or_else(|| {
-            self.environment
-                .has_object(name)
-                .then(|| Type::object(name))
-        });
+        let named = named_type(name).or_else(|| self.environment.has_object(name).then(|| Type::object(name)));
         named.map(|t| {
             self.references[id as usize] = Reference::Type(t.clone());
             match t {
@@ -248,19 +210,12 @@ impl Checker<'_> {
             }
             Type::Dyn | Type::Error => Type::Dyn,
             other => {
-                let message = format!(
-                    "type '{}' does not support field selection",
-                    other.in_messages()
-                );
+                let message = format!("type '{}' does not support field selection", other.in_messages());
                 self.report_at(id, message);
                 Type::Dyn
             }
         };
-        if is_optional || optional {
-            Type::optional(result)
-        } else {
-            result
-        }
+        if is_optional || optional { Type::optional(result) } else { result }
     }
 
     fn field_type(&mut self, offset: u32, object: &str, field: &str) -> Type {
@@ -273,13 +228,7 @@ impl Checker<'_> {
         }
     }
 
-    fn call(
-        &mut self,
-        id: ExprId,
-        function: &str,
-        target: Option<ExprId>,
-        args: &[ExprId],
-    ) -> Type {
+    fn call(&mut self, id: ExprId, function: &str, target: Option<ExprId>, args: &[ExprId]) -> Type {
         if function == operators::OPT_SELECT {
             let Expr::Literal(Literal::String(field)) = self.ast.expr(args[1]) else {
                 return Type::Error;
@@ -300,10 +249,7 @@ impl Checker<'_> {
             };
         };
         if let Some(prefix) = self.ast.qualified_name(target)
-            && let Some(found) = declarations::find(
-                &format!("{}.{function}", prefix.trim_start_matches('.')),
-                jsonpatch,
-            )
+            && let Some(found) = declarations::find(&format!("{}.{function}", prefix.trim_start_matches('.')), jsonpatch)
         {
             return self.resolve_call(id, found, None, args, true);
         }
@@ -314,57 +260,28 @@ impl Checker<'_> {
         }
     }
 
-    fn resolve_call(
-        &mut self,
-        id: ExprId,
-        function: &'static Function,
-        target: Option<ExprId>,
-        args: &[ExprId],
-        namespaced: bool,
-    ) -> Type {
+    fn resolve_call(&mut self, id: ExprId, function: &'static Function, target: Option<ExprId>, args: &[ExprId], namespaced: bool) -> Type {
         let arguments: Vec<Type> = target.iter().chain(args).map(|a| self.known(*a)).collect();
         if matches!(function.name, operators::AND | operators::OR) {
             return self.logical(id, function, args, &arguments);
         }
         match self.resolve_overloads(function, target.is_some(), &arguments) {
             Some((t, overloads)) => {
-                self.references[id as usize] = Reference::Function {
-                    name: function.name,
-                    namespaced,
-                    overloads,
-                };
+                self.references[id as usize] = Reference::Function { name: function.name, namespaced, overloads };
                 t
             }
             None => self.no_overload(id, function.name, target.is_some(), &arguments),
         }
     }
 
-    fn no_overload(
-        &mut self,
-        id: ExprId,
-        function: &str,
-        member: bool,
-        arguments: &[Type],
-    ) -> Type {
-        let arguments: Vec<Type> = arguments
-            .iter()
-            .map(|t| self.substitution.resolve(t, true))
-            .collect();
-        let message = format!(
-            "found no matching overload for '{function}' applied to '{}'",
-            signature(member, &arguments)
-        );
+    fn no_overload(&mut self, id: ExprId, function: &str, member: bool, arguments: &[Type]) -> Type {
+        let arguments: Vec<Type> = arguments.iter().map(|t| self.substitution.resolve(t, true)).collect();
+        let message = format!("found no matching overload for '{function}' applied to '{}'", signature(member, &arguments));
         self.report_at(id, message);
         Type::Error
     }
 
-    fn logical(
-        &mut self,
-        id: ExprId,
-        function: &'static Function,
-        args: &[ExprId],
-        arguments: &[Type],
-    ) -> Type {
+    fn logical(&mut self, id: ExprId, function: &'static Function, args: &[ExprId], arguments: &[Type]) -> Type {
         let mut fits = true;
         for (arg, t) in args.iter().zip(arguments) {
             if !self.substitution.assignable(t, &Type::Bool) {
@@ -375,11 +292,8 @@ impl Checker<'_> {
         if !fits {
             return Type::Error;
         }
-        self.references[id as usize] = Reference::Function {
-            name: function.name,
-            namespaced: false,
-            overloads: function.overloads.iter().collect(),
-        };
+        self.references[id as usize] =
+            Reference::Function { name: function.name, namespaced: false, overloads: function.overloads.iter().collect() };
         Type::Bool
     }
 
@@ -396,24 +310,12 @@ impl Checker<'_> {
                 continue;
             }
             let (fits, t) = if overload.variables.is_empty() {
-                let fits = self
-                    .substitution
-                    .assignable_all(arguments, overload.parameters.iter());
+                let fits = self.substitution.assignable_all(arguments, overload.parameters.iter());
                 (fits, overload.result.clone())
             } else {
-                let variables: Vec<(char, Type)> = overload
-                    .variables
-                    .iter()
-                    .map(|name| (*name, self.substitution.fresh()))
-                    .collect();
-                let parameters: Vec<Type> = overload
-                    .parameters
-                    .iter()
-                    .map(|p| instantiate(p, &variables))
-                    .collect();
-                let fits = self
-                    .substitution
-                    .assignable_all(arguments, parameters.iter());
+                let variables: Vec<(char, Type)> = overload.variables.iter().map(|name| (*name, self.substitution.fresh())).collect();
+                let parameters: Vec<Type> = overload.parameters.iter().map(|p| instantiate(p, &variables)).collect();
+                let fits = self.substitution.assignable_all(arguments, parameters.iter());
                 (fits, instantiate(&overload.result, &variables))
             };
             if !fits {
@@ -594,47 +496,27 @@ impl Checker<'_> {
     /// Reports a condition that is not `bool` as the ternary operator that the macro stands for would.
     fn condition(&mut self, id: ExprId, condition: Type, result: Type) {
         if !self.substitution.assignable(&condition, &Type::Bool) {
-            self.no_overload(
-                id,
-                operators::CONDITIONAL,
-                false,
-                &[condition, result.clone(), result],
-            );
+            self.no_overload(id, operators::CONDITIONAL, false, &[condition, result.clone(), result]);
         }
     }
 
     fn sort_by(&mut self, id: ExprId, range: ExprId, key: Type) -> Type {
         let name = "@sortByAssociatedKeys";
         let arguments = [self.known(range), Type::list(key)];
-        let resolved = declarations::find(name, false)
-            .and_then(|f| self.resolve_overloads(f, true, &arguments));
+        let resolved = declarations::find(name, false).and_then(|f| self.resolve_overloads(f, true, &arguments));
         match resolved {
             Some((t, overloads)) => {
-                self.references[id as usize] = Reference::Function {
-                    name: "@sortByAssociatedKeys",
-                    namespaced: false,
-                    overloads,
-                };
+                self.references[id as usize] = Reference::Function { name: "@sortByAssociatedKeys", namespaced: false, overloads };
                 t
             }
             None => self.no_overload(id, name, true, &arguments),
         }
     }
 
-    fn opt_map(
-        &mut self,
-        id: ExprId,
-        target: ExprId,
-        var: &Arc<str>,
-        body: ExprId,
-        flat: bool,
-    ) -> Type {
+    fn opt_map(&mut self, id: ExprId, target: ExprId, var: &Arc<str>, body: ExprId, flat: bool) -> Type {
         let target_type = self.check(target);
         let inner = self.substitution.fresh();
-        if !self
-            .substitution
-            .assignable(&target_type, &Type::optional(inner.clone()))
-        {
+        if !self.substitution.assignable(&target_type, &Type::optional(inner.clone())) {
             return self.no_overload(id, "hasValue", true, &[target_type]);
         }
         self.locals.push((var.clone(), self.resolved(&inner)));
@@ -645,12 +527,7 @@ impl Checker<'_> {
         }
         let none = Type::optional(self.substitution.fresh());
         if !self.substitution.assignable(&body_type, &none) {
-            return self.no_overload(
-                id,
-                operators::CONDITIONAL,
-                false,
-                &[Type::Bool, body_type, none],
-            );
+            return self.no_overload(id, operators::CONDITIONAL, false, &[Type::Bool, body_type, none]);
         }
         self.resolved(most_general(&body_type, &none))
     }

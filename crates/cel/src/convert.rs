@@ -35,21 +35,12 @@ pub(crate) fn to_double<'a>(value: &Value<'a>) -> Answer<'a> {
         Value::Double(_) => Ok(value.clone()),
         Value::Int(i) => Ok(Value::Double(*i as f64)),
         Value::Uint(u) => Ok(Value::Double(*u as f64)),
-        Value::String(s) => match s
-            .trim_start_matches(['+', '-'])
-            .to_ascii_lowercase()
-            .as_str()
-        {
-            "nan" | "inf" | "infinity" => s
-                .parse()
-                .map(Value::Double)
-                .or_else(|_| impossible(value, "double")),
-            digits if digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') => {
-                match s.parse::<f64>() {
-                    Ok(d) if d.is_finite() => Ok(Value::Double(d)),
-                    _ => impossible(value, "double"),
-                }
-            }
+        Value::String(s) => match s.trim_start_matches(['+', '-']).to_ascii_lowercase().as_str() {
+            "nan" | "inf" | "infinity" => s.parse().map(Value::Double).or_else(|_| impossible(value, "double")),
+            digits if digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') => match s.parse::<f64>() {
+                Ok(d) if d.is_finite() => Ok(Value::Double(d)),
+                _ => impossible(value, "double"),
+            },
             _ => impossible(value, "double"),
         },
         _ => impossible(value, "double"),
@@ -68,10 +59,7 @@ pub(crate) fn to_int<'a>(value: &Value<'a>) -> Answer<'a> {
             }
             Ok(Value::Int(*d as i64))
         }
-        Value::String(s) => s
-            .parse()
-            .map(Value::Int)
-            .or_else(|_| impossible(value, "int")),
+        Value::String(s) => s.parse().map(Value::Int).or_else(|_| impossible(value, "int")),
         Value::Timestamp(t) => Ok(Value::Int(t.seconds())),
         Value::Duration(d) => Ok(Value::Int(*d)),
         _ => impossible(value, "int"),
@@ -89,10 +77,7 @@ pub(crate) fn to_uint<'a>(value: &Value<'a>) -> Answer<'a> {
             }
             Ok(Value::Uint(*d as u64))
         }
-        Value::String(s) if !s.starts_with('+') => s
-            .parse()
-            .map(Value::Uint)
-            .or_else(|_| impossible(value, "uint")),
+        Value::String(s) if !s.starts_with('+') => s.parse().map(Value::Uint).or_else(|_| impossible(value, "uint")),
         _ => impossible(value, "uint"),
     }
 }
@@ -123,9 +108,7 @@ pub(crate) fn to_string<'a>(value: &Value<'a>) -> Answer<'a> {
 pub(crate) fn to_timestamp<'a>(value: &Value<'a>) -> Answer<'a> {
     match value {
         Value::Timestamp(_) => Ok(value.clone()),
-        Value::Int(i) => Timestamp::from_seconds(*i)
-            .map(Value::Timestamp)
-            .ok_or_else(|| failed("timestamp overflow")),
+        Value::Int(i) => Timestamp::from_seconds(*i).map(Value::Timestamp).ok_or_else(|| failed("timestamp overflow")),
         Value::String(s) => match Timestamp::parse(s) {
             Some(t) => Ok(Value::Timestamp(t)),
             None => impossible(value, "google.protobuf.Timestamp"),
@@ -152,18 +135,10 @@ pub(crate) fn format_double(d: f64) -> String {
         return "NaN".into();
     }
     if d.is_infinite() {
-        return if d > 0.0 {
-            "+Inf".into()
-        } else {
-            "-Inf".into()
-        };
+        return if d > 0.0 { "+Inf".into() } else { "-Inf".into() };
     }
     if d == 0.0 {
-        return if d.is_sign_negative() {
-            "-0".into()
-        } else {
-            "0".into()
-        };
+        return if d.is_sign_negative() { "-0".into() } else { "0".into() };
     }
     let scientific = format!("{d:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -196,43 +171,16 @@ mod tests {
     #[test]
     fn what_cannot_be_converted_says_so() {
         let message = |answer: Answer<'_>| answer.unwrap_err().to_string();
-        assert_eq!(
-            message(to_bool(&Value::string("TrUe"))),
-            "type conversion error from 'string' to 'bool'"
-        );
-        assert_eq!(
-            message(to_int(&Value::string("1.5"))),
-            "type conversion error from 'string' to 'int'"
-        );
-        assert_eq!(
-            message(to_uint(&Value::Int(-1))),
-            "unsigned integer overflow"
-        );
+        assert_eq!(message(to_bool(&Value::string("TrUe"))), "type conversion error from 'string' to 'bool'");
+        assert_eq!(message(to_int(&Value::string("1.5"))), "type conversion error from 'string' to 'int'");
+        assert_eq!(message(to_uint(&Value::Int(-1))), "unsigned integer overflow");
         assert_eq!(message(to_int(&Value::Double(9.3e18))), "integer overflow");
-        assert_eq!(
-            message(to_double(&Value::string("x"))),
-            "type conversion error from 'string' to 'double'"
-        );
-        assert_eq!(
-            message(to_timestamp(&Value::string("x"))),
-            "type conversion error from 'string' to 'google.protobuf.Timestamp'"
-        );
-        assert_eq!(
-            message(to_timestamp(&Value::Int(253_402_300_800))),
-            "timestamp overflow"
-        );
-        assert_eq!(
-            message(to_duration(&Value::string("x"))),
-            "type conversion error from 'string' to 'google.protobuf.Duration'"
-        );
-        assert_eq!(
-            message(to_string(&Value::Bytes([0xff].as_slice().into()))),
-            "invalid UTF-8 in bytes, cannot convert to string"
-        );
-        assert_eq!(
-            message(to_bytes(&Value::Int(1))),
-            "type conversion error from 'int' to 'bytes'"
-        );
+        assert_eq!(message(to_double(&Value::string("x"))), "type conversion error from 'string' to 'double'");
+        assert_eq!(message(to_timestamp(&Value::string("x"))), "type conversion error from 'string' to 'google.protobuf.Timestamp'");
+        assert_eq!(message(to_timestamp(&Value::Int(253_402_300_800))), "timestamp overflow");
+        assert_eq!(message(to_duration(&Value::string("x"))), "type conversion error from 'string' to 'google.protobuf.Duration'");
+        assert_eq!(message(to_string(&Value::Bytes([0xff].as_slice().into()))), "invalid UTF-8 in bytes, cannot convert to string");
+        assert_eq!(message(to_bytes(&Value::Int(1))), "type conversion error from 'int' to 'bytes'");
     }
 
     #[test]

@@ -22,18 +22,8 @@ pub(crate) struct Declaration {
     pub call: Native,
 }
 
-pub(crate) const fn declare(
-    function: &'static str,
-    id: &'static str,
-    signature: &'static str,
-    call: Native,
-) -> Declaration {
-    Declaration {
-        function,
-        id,
-        signature,
-        call,
-    }
+pub(crate) const fn declare(function: &'static str, id: &'static str, signature: &'static str, call: Native) -> Declaration {
+    Declaration { function, id, signature, call }
 }
 
 /// An overload as the checker and the planner use it.
@@ -52,11 +42,7 @@ impl Overload {
     /// Whether values of these types can be passed, as far as that can be seen without looking inside them.
     pub fn accepts(&self, arguments: &[Value<'_>]) -> bool {
         self.parameters.len() == arguments.len()
-            && self
-                .parameters
-                .iter()
-                .zip(arguments)
-                .all(|(parameter, argument)| accepts(parameter, argument))
+            && self.parameters.iter().zip(arguments).all(|(parameter, argument)| accepts(parameter, argument))
     }
 }
 
@@ -76,9 +62,7 @@ fn accepts(parameter: &Type, argument: &Value<'_>) -> bool {
         | (Type::Map(_), Value::Map(_))
         | (Type::Type(_), Value::Type(_)) => true,
         (Type::Opaque(name, _), Value::Optional(_)) => &**name == crate::types::OPTIONAL,
-        (Type::Object(name) | Type::Opaque(name, _), Value::Opaque(value)) => {
-            **name == *value.type_name()
-        }
+        (Type::Object(name) | Type::Opaque(name, _), Value::Opaque(value)) => **name == *value.type_name(),
         _ => false,
     }
 }
@@ -94,12 +78,8 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
     // The standard overloads stand before those that libraries add to them.
     for table in [OPERATORS, STANDARD].iter().chain(library::TABLES) {
         for declaration in *table {
-            let function = functions
-                .entry(declaration.function)
-                .or_insert_with(|| Function {
-                    name: declaration.function,
-                    overloads: Vec::new(),
-                });
+            let function =
+                functions.entry(declaration.function).or_insert_with(|| Function { name: declaration.function, overloads: Vec::new() });
             if let Some(overload) = read(declaration) {
                 function.overloads.push(overload);
             }
@@ -118,18 +98,12 @@ pub(crate) fn find(name: &str, jsonpatch: bool) -> Option<&'static Function> {
 
 /// The names of all functions, for completion.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    FUNCTIONS
-        .keys()
-        .copied()
-        .filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))
+    FUNCTIONS.keys().copied().filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
 
 fn read(declaration: &Declaration) -> Option<Overload> {
     let (left, result) = declaration.signature.split_once(" -> ")?;
-    let open = left
-        .rfind(".(")
-        .map(|at| (at, at + 2))
-        .or_else(|| left.strip_prefix('(').map(|_| (0, 1)))?;
+    let open = left.rfind(".(").map(|at| (at, at + 2)).or_else(|| left.strip_prefix('(').map(|_| (0, 1)))?;
     let member = open.1 - open.0 == 2;
     let mut parameters = Vec::new();
     if member {
@@ -143,14 +117,7 @@ fn read(declaration: &Declaration) -> Option<Overload> {
     for t in parameters.iter().chain([&result]) {
         collect_variables(t, &mut variables);
     }
-    Some(Overload {
-        id: declaration.id,
-        member,
-        parameters,
-        result,
-        variables,
-        call: declaration.call,
-    })
+    Some(Overload { id: declaration.id, member, parameters, result, variables, call: declaration.call })
 }
 
 fn collect_variables(t: &Type, found: &mut Vec<char>) {
@@ -194,10 +161,7 @@ pub(crate) fn read_type(text: &str) -> Option<Type> {
         return Some(Type::Variable(TypeVariable::Declared(name)));
     }
     if let Some((name, rest)) = text.split_once('(') {
-        let parameters: Option<Vec<Type>> = split_top(rest.strip_suffix(')')?)
-            .into_iter()
-            .map(read_type)
-            .collect();
+        let parameters: Option<Vec<Type>> = split_top(rest.strip_suffix(')')?).into_iter().map(read_type).collect();
         let parameters = parameters?;
         return Some(match (name, parameters.as_slice()) {
             ("list", [element]) => Type::list(element.clone()),
@@ -418,13 +382,7 @@ mod tests {
 
     #[test]
     fn functions_that_kubernetes_lacks_are_not_there() {
-        for name in [
-            "math.greatest",
-            "base64.encode",
-            "cel.bind",
-            "regex.replace",
-            "strings.reverse",
-        ] {
+        for name in ["math.greatest", "base64.encode", "cel.bind", "regex.replace", "strings.reverse"] {
             assert!(find(name, true).is_none(), "{name}");
         }
         assert!(find("jsonpatch.escapeKey", false).is_none());

@@ -59,10 +59,7 @@ impl Environment {
 
     /// Declares a variable. The name may be dotted.
     pub fn variable(mut self, name: &str, cel_type: Type) -> Self {
-        let variable = Variable {
-            cel_type,
-            schema: None,
-        };
+        let variable = Variable { cel_type, schema: None };
         self.variables.insert(name.into(), variable);
         self
     }
@@ -70,10 +67,7 @@ impl Environment {
     /// Declares a variable that is JSON of a schema: `self` of a custom resource's rule.
     pub fn schema_variable(mut self, name: &str, schema: Arc<Schema>) -> Self {
         self.declare_schema(&schema);
-        let variable = Variable {
-            cel_type: schema.cel_type(),
-            schema: Some(schema),
-        };
+        let variable = Variable { cel_type: schema.cel_type(), schema: Some(schema) };
         self.variables.insert(name.into(), variable);
         self
     }
@@ -81,10 +75,7 @@ impl Environment {
     /// As [`schema_variable`](Self::schema_variable), but optional: `oldSelf` with `optionalOldSelf`.
     pub fn optional_schema_variable(mut self, name: &str, schema: Arc<Schema>) -> Self {
         self.declare_schema(&schema);
-        let variable = Variable {
-            cel_type: Type::optional(schema.cel_type()),
-            schema: Some(schema),
-        };
+        let variable = Variable { cel_type: Type::optional(schema.cel_type()), schema: Some(schema) };
         self.variables.insert(name.into(), variable);
         self
     }
@@ -96,15 +87,8 @@ impl Environment {
     }
 
     /// Declares a type with fields, such as `kubernetes.AdmissionRequest`.
-    pub fn object_type<'f>(
-        mut self,
-        name: &str,
-        fields: impl IntoIterator<Item = (&'f str, Type)>,
-    ) -> Self {
-        let fields = fields
-            .into_iter()
-            .map(|(name, t)| (name.into(), t))
-            .collect();
+    pub fn object_type<'f>(mut self, name: &str, fields: impl IntoIterator<Item = (&'f str, Type)>) -> Self {
+        let fields = fields.into_iter().map(|(name, t)| (name.into(), t)).collect();
         self.objects.insert(name.into(), fields);
         self
     }
@@ -112,10 +96,7 @@ impl Environment {
     /// Adds a field to `variables`, with the type of the expression that it stands for. Declares `variables` itself.
     pub fn policy_variable(mut self, name: &str, cel_type: Type) -> Self {
         self = self.with_policy_variables();
-        self.objects
-            .entry(VARIABLES_TYPE.into())
-            .or_default()
-            .insert(name.into(), cel_type);
+        self.objects.entry(VARIABLES_TYPE.into()).or_default().insert(name.into(), cel_type);
         self
     }
 
@@ -127,28 +108,14 @@ impl Environment {
 
     /// Declares `authorizer` and `authorizer.requestResource`.
     pub fn with_authorizer(self) -> Self {
-        self.variable(
-            AUTHORIZER,
-            Type::object("kubernetes.authorization.Authorizer"),
-        )
-        .variable(
-            REQUEST_RESOURCE,
-            Type::object("kubernetes.authorization.ResourceCheck"),
-        )
+        self.variable(AUTHORIZER, Type::object("kubernetes.authorization.Authorizer"))
+            .variable(REQUEST_RESOURCE, Type::object("kubernetes.authorization.ResourceCheck"))
     }
 
     /// Declares the type `JSONPatch` and `jsonpatch.escapeKey`.
     pub fn with_jsonpatch(mut self) -> Self {
         self.jsonpatch = true;
-        self.object_type(
-            "JSONPatch",
-            [
-                ("op", Type::String),
-                ("path", Type::String),
-                ("from", Type::String),
-                ("value", Type::Dyn),
-            ],
-        )
+        self.object_type("JSONPatch", [("op", Type::String), ("path", Type::String), ("from", Type::String), ("value", Type::Dyn)])
     }
 
     /// Declares the types `Object`, `Object.spec` and so on, which mutating policies write.
@@ -162,9 +129,7 @@ impl Environment {
     }
 
     pub(crate) fn find_variable(&self, name: &str) -> Option<(Arc<str>, Type)> {
-        self.variables
-            .get_key_value(name)
-            .map(|(name, v)| (name.clone(), v.cel_type.clone()))
+        self.variables.get_key_value(name).map(|(name, v)| (name.clone(), v.cel_type.clone()))
     }
 
     pub(crate) fn find_schema(&self, name: &str) -> Option<&Arc<Schema>> {
@@ -189,11 +154,7 @@ impl Environment {
     /// The names that can start an expression or follow a dot, for completion.
     pub fn completions(&self) -> Vec<String> {
         let mut names: Vec<String> = self.variables.keys().map(|n| n.to_string()).collect();
-        names.extend(
-            crate::declarations::names()
-                .filter(|n| self.jsonpatch || !n.starts_with("jsonpatch"))
-                .map(str::to_owned),
-        );
+        names.extend(crate::declarations::names().filter(|n| self.jsonpatch || !n.starts_with("jsonpatch")).map(str::to_owned));
         names.sort();
         names
     }
@@ -203,11 +164,7 @@ impl Environment {
         let ast = parser::parse(source).map_err(issues)?;
         let checked = check::check(ast, self).map_err(issues)?;
         let found = validate::validate(&checked);
-        if found.is_empty() {
-            Ok(checked)
-        } else {
-            Err(issues(found))
-        }
+        if found.is_empty() { Ok(checked) } else { Err(issues(found)) }
     }
 
     /// Parses, checks and plans an expression.
@@ -227,11 +184,7 @@ impl Environment {
         let output_type = checked.type_of(checked.ast.root).clone();
         match plan::plan(&checked, self) {
             Ok(plan) => Ok(Program::new(source, &checked, plan, output_type, cost)),
-            Err(error) => Err(CompileError::Program {
-                message: error.to_string(),
-                output_type,
-                cost,
-            }),
+            Err(error) => Err(CompileError::Program { message: error.to_string(), output_type, cost }),
         }
     }
 }

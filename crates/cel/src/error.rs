@@ -32,9 +32,7 @@ pub enum EvalError {
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimitExceeded,
     /// The expression cost more than was left of the budget it shares with others.
-    #[error(
-        "validation failed due to running out of cost budget, no further validation rules will be run"
-    )]
+    #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     BudgetExhausted,
     /// The deadline passed.
     #[error("operation interrupted")]

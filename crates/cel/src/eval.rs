@@ -35,9 +35,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
             let schema = schema.as_deref();
             activation.find(name).map(|binding| match binding {
                 Binding::Json(json) => Value::from_json(json, schema),
-                Binding::OptionalJson(json) => {
-                    Value::Optional(json.map(|json| Arc::new(Value::from_json(json, schema))))
-                }
+                Binding::OptionalJson(json) => Value::Optional(json.map(|json| Arc::new(Value::from_json(json, schema)))),
                 Binding::Value(value) => value.clone(),
             })
         });
@@ -137,12 +135,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
     }
 
     fn binary(&mut self, node: &'a Node) -> Answer<'a> {
-        let Kind::Binary {
-            operator,
-            charge,
-            operands,
-        } = &node.kind
-        else {
+        let Kind::Binary { operator, charge, operands } = &node.kind else {
             return Err(no_such_overload());
         };
         let (left, right) = (self.eval(&operands[0]), self.eval(&operands[1]));
@@ -151,10 +144,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
             (Err(e), _) if e.is_cancelled() => return Err(e),
             (_, Err(e)) if e.is_cancelled() => return Err(e),
             (left, right) => {
-                let sizes = [
-                    left.clone().unwrap_or(Value::Null),
-                    right.clone().unwrap_or(Value::Null),
-                ];
+                let sizes = [left.clone().unwrap_or(Value::Null), right.clone().unwrap_or(Value::Null)];
                 let cost = charge.cost(&mut self.meter, &sizes, None)?;
                 self.meter.charge(cost)?;
                 left?;
@@ -187,9 +177,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         match container {
             Value::List(list) => operations::contains(&mut self.meter, list, item).map(Value::Bool),
             Value::Map(Map::Json(object, schema)) => Ok(Value::Bool(match item {
-                Value::String(name) => {
-                    object.contains_key(schema.map_or(&**name, |s| s.property(name).0))
-                }
+                Value::String(name) => object.contains_key(schema.map_or(&**name, |s| s.property(name).0)),
                 _ => false,
             })),
             Value::Map(map) => Ok(Value::Bool(map.get(item).is_some())),
@@ -230,11 +218,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
 
     /// Charges for a call of which an argument may have failed, and makes it if none has.
     #[inline(never)]
-    fn finish(
-        &mut self,
-        call: &'a Call,
-        answers: impl IntoIterator<Item = Answer<'a>>,
-    ) -> Answer<'a> {
+    fn finish(&mut self, call: &'a Call, answers: impl IntoIterator<Item = Answer<'a>>) -> Answer<'a> {
         let mut error = None;
         let mut args = Vec::new();
         for answer in answers {
@@ -258,9 +242,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
     fn apply(&mut self, call: &'a Call, args: &[Value<'a>]) -> Answer<'a> {
         if call.charge.after() {
             let answer = self.invoke(call, args);
-            let cost = call
-                .charge
-                .cost(&mut self.meter, args, answer.as_ref().ok())?;
+            let cost = call.charge.cost(&mut self.meter, args, answer.as_ref().ok())?;
             self.meter.charge(cost)?;
             return answer;
         }
@@ -279,11 +261,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
             }
         }
         let types: Vec<String> = args.iter().map(|a| a.type_of().name().to_owned()).collect();
-        Err(failed(format!(
-            "no such overload: {}({})",
-            call.function,
-            types.join(", ")
-        )))
+        Err(failed(format!("no such overload: {}({})", call.function, types.join(", "))))
     }
 
     fn list(&mut self, items: &'a [Node], optional: &'a [usize]) -> Answer<'a> {
@@ -291,14 +269,9 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         let mut failure = None;
         for (i, item) in items.iter().enumerate() {
             match self.eval(item) {
-                Ok(Value::Optional(value)) if optional.contains(&i) => {
-                    values.extend(value.map(|v| (*v).clone()))
-                }
+                Ok(Value::Optional(value)) if optional.contains(&i) => values.extend(value.map(|v| (*v).clone())),
                 Ok(other) if optional.contains(&i) => {
-                    let text = format!(
-                        "cannot initialize optional list element from non-optional value {}",
-                        show(&other)
-                    );
+                    let text = format!("cannot initialize optional list element from non-optional value {}", show(&other));
                     failure = Some(failed(text));
                     break;
                 }
@@ -331,11 +304,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         Ok(Value::Map(map.into()))
     }
 
-    fn fill_map(
-        &mut self,
-        entries: &'a [MapEntry],
-        map: &mut Entries<'a>,
-    ) -> Result<(), EvalError> {
+    fn fill_map(&mut self, entries: &'a [MapEntry], map: &mut Entries<'a>) -> Result<(), EvalError> {
         for entry in entries {
             let key = self.eval(&entry.key)?;
             let value = self.eval(&entry.value)?;
@@ -353,21 +322,13 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         let mut made = Vec::with_capacity(fields.len());
         let answer = self.fill_message(fields, &mut made);
         self.made(STRUCT_CREATE, answer.err())?;
-        Ok(Value::Struct(Arc::new(Struct {
-            name: name.clone(),
-            fields: made,
-        })))
+        Ok(Value::Struct(Arc::new(Struct { name: name.clone(), fields: made })))
     }
 
-    fn fill_message(
-        &mut self,
-        fields: &'a [StructField],
-        made: &mut Vec<(Arc<str>, Value<'a>)>,
-    ) -> Result<(), EvalError> {
+    fn fill_message(&mut self, fields: &'a [StructField], made: &mut Vec<(Arc<str>, Value<'a>)>) -> Result<(), EvalError> {
         for field in fields {
             let value = self.eval(&field.value)?;
-            let value =
-                optional(value, field.optional).map_err(|value| bad_entry(&field.name, &value))?;
+            let value = optional(value, field.optional).map_err(|value| bad_entry(&field.name, &value))?;
             made.retain(|(n, _)| *n != field.name);
             made.extend(value.map(|value| (field.name.clone(), value)));
         }
@@ -405,10 +366,7 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
                 self.meter.charge(1)?;
                 Ok(Value::Optional(None))
             }
-            other => Err(failed(format!(
-                "no such overload: hasValue({})",
-                other.type_of().name()
-            ))),
+            other => Err(failed(format!("no such overload: hasValue({})", other.type_of().name()))),
         }
     }
 }
@@ -431,8 +389,5 @@ fn optional<'a>(value: Value<'a>, is_optional: bool) -> Result<Option<Value<'a>>
 }
 
 fn bad_entry(key: &str, value: &Value<'_>) -> EvalError {
-    failed(format!(
-        "cannot initialize optional entry '{key}' from non-optional value {}",
-        show(value)
-    ))
+    failed(format!("cannot initialize optional entry '{key}' from non-optional value {}", show(value)))
 }

@@ -62,12 +62,10 @@ impl<'a> Explanation<'a> {
 impl fmt::Display for Step<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
-            Ok(value @ (Value::List(_) | Value::Map(_) | Value::Struct(_))) => {
-                match value.to_json() {
-                    Ok(json) => write!(f, "{} = {json}", self.text),
-                    Err(_) => write!(f, "{} = {}", self.text, value.type_of()),
-                }
-            }
+            Ok(value @ (Value::List(_) | Value::Map(_) | Value::Struct(_))) => match value.to_json() {
+                Ok(json) => write!(f, "{} = {json}", self.text),
+                Err(_) => write!(f, "{} = {}", self.text, value.type_of()),
+            },
             Ok(Value::String(text)) => write!(f, "{} = {:?}", self.text, &**text),
             Ok(value) => write!(f, "{} = {}", self.text, show(value)),
             Err(error) => write!(f, "{} fails: {error}", self.text),

@@ -62,8 +62,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
                 }));
             }
         }
-        self.meter
-            .charge(if fold.kind == Macro::ExistsOne { 2 } else { 1 })?;
+        self.meter.charge(if fold.kind == Macro::ExistsOne { 2 } else { 1 })?;
         match state {
             State::Bool(b) => Ok(Value::Bool(b)),
             State::Count(n) => Ok(Value::Bool(n == 1)),
@@ -73,13 +72,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
         }
     }
 
-    fn over_list(
-        &mut self,
-        fold: &'a Fold,
-        list: &List<'a>,
-        state: &mut State<'a>,
-        iterations: &mut u32,
-    ) -> Result<(), EvalError> {
+    fn over_list(&mut self, fold: &'a Fold, list: &List<'a>, state: &mut State<'a>, iterations: &mut u32) -> Result<(), EvalError> {
         for (i, item) in list.iter().enumerate() {
             if fold.two {
                 self.locals[fold.slot] = Value::Int(i as i64);
@@ -94,13 +87,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
         Ok(())
     }
 
-    fn over_keys(
-        &mut self,
-        fold: &'a Fold,
-        map: &Map<'a>,
-        state: &mut State<'a>,
-        iterations: &mut u32,
-    ) -> Result<(), EvalError> {
+    fn over_keys(&mut self, fold: &'a Fold, map: &Map<'a>, state: &mut State<'a>, iterations: &mut u32) -> Result<(), EvalError> {
         for key in map.keys() {
             self.locals[fold.slot] = key;
             if !self.iterate(fold, state, iterations)? {
@@ -111,12 +98,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
     }
 
     /// One round. False ends the loop.
-    fn iterate(
-        &mut self,
-        fold: &'a Fold,
-        state: &mut State<'a>,
-        iterations: &mut u32,
-    ) -> Result<bool, EvalError> {
+    fn iterate(&mut self, fold: &'a Fold, state: &mut State<'a>, iterations: &mut u32) -> Result<bool, EvalError> {
         *iterations += 1;
         if iterations.is_multiple_of(CHECK_FREQUENCY) {
             self.meter.check_deadline()?;
@@ -177,11 +159,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
     }
 
     /// Whether a filter lets the element through. A filter that fails makes the whole loop fail.
-    fn passes(
-        &mut self,
-        filter: Option<&'a crate::plan::Node>,
-        state: &mut State<'a>,
-    ) -> Result<bool, EvalError> {
+    fn passes(&mut self, filter: Option<&'a crate::plan::Node>, state: &mut State<'a>) -> Result<bool, EvalError> {
         let Some(filter) = filter else {
             return Ok(true);
         };
@@ -195,11 +173,7 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
     fn append(&mut self, fold: &'a Fold, state: &mut State<'a>) -> Result<(), EvalError> {
         self.meter.charge(1)?;
         let answer = self.eval(&fold.body);
-        let list = if matches!(fold.body.kind, Kind::Const(_)) {
-            0
-        } else {
-            LIST_CREATE
-        };
+        let list = if matches!(fold.body.kind, Kind::Const(_)) { 0 } else { LIST_CREATE };
         match answer {
             Err(e) if e.is_cancelled() => return Err(e),
             Err(e) => set_failed(state, e),

@@ -38,11 +38,7 @@ pub fn evaluate_line(line: &Json) -> Json {
             answer.insert("compileError".into(), json!(issues.to_string()));
             return Json::Object(answer);
         }
-        Err(CompileError::Program {
-            message,
-            output_type,
-            cost,
-        }) => {
+        Err(CompileError::Program { message, output_type, cost }) => {
             answer.insert("type".into(), json!(output_type.to_string()));
             answer.insert("error".into(), json!(format!("program: {message}")));
             answer.insert("estMin".into(), json!(cost.min));
@@ -70,27 +66,13 @@ type Bindings = Vec<(String, Value<'static>)>;
 
 fn read(line: &Json) -> Result<(Environment, Bindings), String> {
     let mut environment = Environment::kubernetes();
-    for (name, text) in line
-        .get("types")
-        .and_then(Json::as_object)
-        .into_iter()
-        .flatten()
-    {
-        let cel_type = text
-            .as_str()
-            .and_then(read_type)
-            .ok_or_else(|| format!("unknown type of {name}: {text}"))?;
+    for (name, text) in line.get("types").and_then(Json::as_object).into_iter().flatten() {
+        let cel_type = text.as_str().and_then(read_type).ok_or_else(|| format!("unknown type of {name}: {text}"))?;
         environment = environment.variable(name, cel_type);
     }
     let mut values = Vec::new();
-    for (name, typed) in line
-        .get("bindings")
-        .and_then(Json::as_object)
-        .into_iter()
-        .flatten()
-    {
-        let value = Value::from_typed_json(typed)
-            .ok_or_else(|| format!("unknown value of {name}: {typed}"))?;
+    for (name, typed) in line.get("bindings").and_then(Json::as_object).into_iter().flatten() {
+        let value = Value::from_typed_json(typed).ok_or_else(|| format!("unknown value of {name}: {typed}"))?;
         values.push((name.clone(), value));
     }
     Ok((environment, values))

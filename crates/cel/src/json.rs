@@ -41,11 +41,7 @@ impl<'a> Value<'a> {
                 match (number.as_i64(), number.as_f64()) {
                     (Some(_), Some(d)) if reading == Reading::Double => Value::Double(d),
                     (Some(i), _) => Value::Int(i),
-                    (None, Some(d))
-                        if reading == Reading::Int && d.fract() == 0.0 && d.abs() < 9.2e18 =>
-                    {
-                        Value::Int(d as i64)
-                    }
+                    (None, Some(d)) if reading == Reading::Int && d.fract() == 0.0 && d.abs() < 9.2e18 => Value::Int(d as i64),
                     (None, d) => match number.as_u64() {
                         Some(u) => Value::Uint(u),
                         None => Value::Double(d.unwrap_or(f64::NAN)),
@@ -76,10 +72,7 @@ impl<'a> Value<'a> {
                 json!({"list": l.iter().take(MAX_WRITTEN).map(|v| v.to_typed_json()).collect::<Vec<_>>()})
             }
             Value::Map(m) => {
-                let mut entries: Vec<_> = m
-                    .iter()
-                    .map(|(k, v)| [k.to_typed_json(), v.to_typed_json()])
-                    .collect();
+                let mut entries: Vec<_> = m.iter().map(|(k, v)| [k.to_typed_json(), v.to_typed_json()]).collect();
                 entries.sort_by_cached_key(|[key, _]| key.to_string());
                 json!({"map": entries})
             }
@@ -87,11 +80,7 @@ impl<'a> Value<'a> {
             Value::Optional(None) => json!({"optional": []}),
             Value::Optional(Some(v)) => json!({"optional": [v.to_typed_json()]}),
             Value::Struct(s) => {
-                let fields: serde_json::Map<_, _> = s
-                    .fields
-                    .iter()
-                    .map(|(k, v)| (k.to_string(), v.to_typed_json()))
-                    .collect();
+                let fields: serde_json::Map<_, _> = s.fields.iter().map(|(k, v)| (k.to_string(), v.to_typed_json())).collect();
                 json!({"object": [&*s.name, fields]})
             }
             Value::Opaque(o) => json!({"opaque": [o.type_name(), o.to_string()]}),
@@ -104,33 +93,15 @@ impl<'a> Value<'a> {
         Some(match kind.as_str() {
             "null" => Value::Null,
             "bool" => Value::Bool(value.as_bool()?),
-            "int64" => Value::Int(
-                value
-                    .as_str()
-                    .map_or_else(|| value.as_i64(), |s| s.parse().ok())?,
-            ),
-            "uint64" => Value::Uint(
-                value
-                    .as_str()
-                    .map_or_else(|| value.as_u64(), |s| s.parse().ok())?,
-            ),
-            "double" => Value::Double(
-                value
-                    .as_str()
-                    .map_or_else(|| value.as_f64(), |s| s.parse().ok())?,
-            ),
+            "int64" => Value::Int(value.as_str().map_or_else(|| value.as_i64(), |s| s.parse().ok())?),
+            "uint64" => Value::Uint(value.as_str().map_or_else(|| value.as_u64(), |s| s.parse().ok())?),
+            "double" => Value::Double(value.as_str().map_or_else(|| value.as_f64(), |s| s.parse().ok())?),
             "string" => Value::string(value.as_str()?),
             "bytes" => Value::Bytes(decode_base64(value.as_str()?)?.into()),
             "duration" => Value::Duration(parse_duration(value.as_str()?)?),
             "timestamp" => Value::Timestamp(Timestamp::parse(value.as_str()?)?),
             "type" => Value::Type(crate::declarations::read_type(value.as_str()?)?.into()),
-            "list" => Value::list(
-                value
-                    .as_array()?
-                    .iter()
-                    .map(Value::from_typed_json)
-                    .collect::<Option<_>>()?,
-            ),
+            "list" => Value::list(value.as_array()?.iter().map(Value::from_typed_json).collect::<Option<_>>()?),
             "map" => {
                 let mut entries = Entries::default();
                 for entry in value.as_array()? {
@@ -154,9 +125,7 @@ fn read_string<'a>(text: &'a str, reading: Reading) -> Option<Value<'a>> {
     Some(match reading {
         Reading::Bytes => Value::Bytes(decode_base64(text)?.into()),
         Reading::Duration => Value::Duration(parse_duration(text)?),
-        Reading::Timestamp if text.len() == 10 => {
-            Value::Timestamp(Timestamp::parse(&format!("{text}T00:00:00Z"))?)
-        }
+        Reading::Timestamp if text.len() == 10 => Value::Timestamp(Timestamp::parse(&format!("{text}T00:00:00Z"))?),
         Reading::Timestamp => Value::Timestamp(Timestamp::parse(text)?),
         _ => Value::String(Text::Borrowed(text)),
     })
@@ -177,11 +146,7 @@ fn write(value: &Value<'_>, written: &mut usize) -> Result<Json, JsonError> {
         Value::Bytes(b) => json!(encode_base64(b)),
         Value::Duration(d) => json!(format_duration(*d)),
         Value::Timestamp(t) => json!(t.to_string()),
-        Value::List(l) => Json::Array(
-            l.iter()
-                .map(|v| write(&v, written))
-                .collect::<Result<_, _>>()?,
-        ),
+        Value::List(l) => Json::Array(l.iter().map(|v| write(&v, written)).collect::<Result<_, _>>()?),
         Value::Map(Map::Json(object, _)) => Json::Object((*object).clone()),
         Value::Map(map) => {
             let mut object = serde_json::Map::new();
@@ -219,21 +184,13 @@ fn typed_double(d: f64) -> String {
         return "NaN".into();
     }
     if d.is_infinite() {
-        return if d > 0.0 {
-            "Infinity".into()
-        } else {
-            "-Infinity".into()
-        };
+        return if d > 0.0 { "Infinity".into() } else { "-Infinity".into() };
     }
     if d != 0.0 && !(1e-4..1e16).contains(&d.abs()) {
         let text = format!("{d:e}");
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let exponent: i32 = exponent.parse().unwrap_or(0);
-        return format!(
-            "{mantissa}e{}{:02}",
-            if exponent < 0 { '-' } else { '+' },
-            exponent.abs()
-        );
+        return format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs());
     }
     format!("{d:?}")
 }
@@ -264,10 +221,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 pub(crate) fn encode_base64(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let n = chunk
-            .iter()
-            .enumerate()
-            .fold(0u32, |n, (i, b)| n | u32::from(*b) << (16 - 8 * i));
+        let n = chunk.iter().enumerate().fold(0u32, |n, (i, b)| n | u32::from(*b) << (16 - 8 * i));
         for i in 0..4 {
             if i <= chunk.len() {
                 out.push(char::from(ALPHABET[(n >> (18 - 6 * i) & 63) as usize]));
@@ -313,10 +267,7 @@ mod tests {
         let typed = json!({"map": [[{"string": "a"}, {"list": [{"int64": "1"}, {"uint64": "2"}, {"double": "1.5"}, {"null": null}]}],
             [{"string": "b"}, {"optional": [{"bytes": "AP8="}]}], [{"string": "c"}, {"timestamp": "2020-01-01T00:00:00Z"}],
             [{"string": "d"}, {"duration": "1.5s"}], [{"string": "e"}, {"bool": true}], [{"string": "f"}, {"type": "int"}]]});
-        assert_eq!(
-            Value::from_typed_json(&typed).unwrap().to_typed_json(),
-            typed
-        );
+        assert_eq!(Value::from_typed_json(&typed).unwrap().to_typed_json(), typed);
     }
 
     #[test]
@@ -325,17 +276,12 @@ mod tests {
             "b": {"type": "string", "format": "byte"}, "day": {"type": "string", "format": "date"}, "s": {"type": "string", "format": "duration"}}});
         let schema = Schema::from_openapi(&schema, false).unwrap();
         let document = json!({"t": "2020-01-01T00:00:00Z", "d": 1, "b": "aGk=", "day": "2020-01-01", "s": "1h"});
-        let Value::Map(map) = Value::from_json(&document, Some(&schema)) else {
-            panic!()
-        };
+        let Value::Map(map) = Value::from_json(&document, Some(&schema)) else { panic!() };
         assert!(matches!(map.get_str("t"), Some(Value::Timestamp(_))));
         assert!(matches!(map.get_str("d"), Some(Value::Double(_))));
         assert!(matches!(map.get_str("b"), Some(Value::Bytes(_))));
         assert!(matches!(map.get_str("day"), Some(Value::Timestamp(_))));
-        assert!(matches!(
-            map.get_str("s"),
-            Some(Value::Duration(3_600_000_000_000))
-        ));
+        assert!(matches!(map.get_str("s"), Some(Value::Duration(3_600_000_000_000))));
     }
 
     #[test]

@@ -74,11 +74,7 @@ pub(crate) fn lex(source: &str, issues: &mut Vec<Finding>) -> Vec<Lexeme> {
         }
         if let Some((token, end)) = next(source, bytes, at) {
             at = end;
-            tokens.push(Lexeme {
-                token,
-                start: start as u32,
-                end: end as u32,
-            });
+            tokens.push(Lexeme { token, start: start as u32, end: end as u32 });
         } else {
             at = skip_unrecognised(source, at);
             if issues.len() == MAX_ERRORS {
@@ -86,18 +82,11 @@ pub(crate) fn lex(source: &str, issues: &mut Vec<Finding>) -> Vec<Lexeme> {
                 issues.push(Finding::new(start as u32, message));
                 break;
             }
-            let message = format!(
-                "Syntax error: token recognition error at: '{}'",
-                &source[start..at]
-            );
+            let message = format!("Syntax error: token recognition error at: '{}'", &source[start..at]);
             issues.push(Finding::new(start as u32, message));
         }
     }
-    tokens.push(Lexeme {
-        token: Token::End,
-        start: bytes.len() as u32,
-        end: bytes.len() as u32,
-    });
+    tokens.push(Lexeme { token: Token::End, start: bytes.len() as u32, end: bytes.len() as u32 });
     tokens
 }
 
@@ -152,14 +141,10 @@ fn next(source: &str, bytes: &[u8], at: usize) -> Option<(Token, usize)> {
         b'0'..=b'9' => Some(number(bytes, at)),
         b'"' | b'\'' => string(bytes, at, false).map(|end| (Token::String, end)),
         b'`' => {
-            let end = bytes[at + 1..]
-                .iter()
-                .position(|b| !(b.is_ascii_alphanumeric() || b"_.-/ ".contains(b)))?;
+            let end = bytes[at + 1..].iter().position(|b| !(b.is_ascii_alphanumeric() || b"_.-/ ".contains(b)))?;
             (end > 0 && bytes[at + 1 + end] == b'`').then_some((Token::EscapedIdent, at + end + 2))
         }
-        b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
-            Some(prefixed_string(bytes, at).unwrap_or_else(|| word(source, bytes, at)))
-        }
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' => Some(prefixed_string(bytes, at).unwrap_or_else(|| word(source, bytes, at))),
         _ => None,
     }
 }
@@ -172,11 +157,7 @@ fn prefixed_string(bytes: &[u8], at: usize) -> Option<(Token, usize)> {
     if quote == at || !matches!(bytes.get(quote), Some(b'"' | b'\'')) {
         return None;
     }
-    let token = if is_bytes {
-        Token::Bytes
-    } else {
-        Token::String
-    };
+    let token = if is_bytes { Token::Bytes } else { Token::String };
     string(bytes, quote, raw).map(|end| (token, end))
 }
 
@@ -216,18 +197,13 @@ fn escape_length(bytes: &[u8], at: usize) -> Option<usize> {
         digits.iter().all(u8::is_ascii_hexdigit).then_some(n + 2)
     };
     match bytes.get(at + 1)? {
-        b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`' => {
-            Some(2)
-        }
+        b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`' => Some(2),
         b'x' | b'X' => hex(2),
         b'u' => hex(4),
         b'U' => hex(8),
         b'0'..=b'3' => {
             let digits = bytes.get(at + 2..at + 4)?;
-            digits
-                .iter()
-                .all(|b| (b'0'..=b'7').contains(b))
-                .then_some(4)
+            digits.iter().all(|b| (b'0'..=b'7').contains(b)).then_some(4)
         }
         _ => None,
     }
@@ -244,10 +220,7 @@ fn number(bytes: &[u8], at: usize) -> (Token, usize) {
         Some(b'u' | b'U') => (Token::Uint, i + 1),
         _ => (Token::Int, i),
     };
-    if bytes[at] == b'0'
-        && bytes.get(at + 1) == Some(&b'x')
-        && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit)
-    {
+    if bytes[at] == b'0' && bytes.get(at + 1) == Some(&b'x') && bytes.get(at + 2).is_some_and(u8::is_ascii_hexdigit) {
         let mut i = at + 2;
         while bytes.get(i).is_some_and(u8::is_ascii_hexdigit) {
             i += 1;
@@ -272,10 +245,7 @@ fn number(bytes: &[u8], at: usize) -> (Token, usize) {
 
 fn word(source: &str, bytes: &[u8], at: usize) -> (Token, usize) {
     let mut end = at + 1;
-    while bytes
-        .get(end)
-        .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
-    {
+    while bytes.get(end).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_') {
         end += 1;
     }
     let token = match &source[at..end] {
@@ -296,10 +266,7 @@ mod tests {
         let mut issues = Vec::new();
         let lexemes = lex(source, &mut issues);
         assert!(issues.is_empty(), "{issues:?}");
-        lexemes
-            .iter()
-            .map(|l| (l.token, &source[l.start as usize..l.end as usize]))
-            .collect()
+        lexemes.iter().map(|l| (l.token, &source[l.start as usize..l.end as usize])).collect()
     }
 
     #[test]
@@ -329,12 +296,6 @@ mod tests {
         let mut issues = Vec::new();
         lex("*@a | b", &mut issues);
         let texts: Vec<_> = issues.iter().map(|i| i.message.as_str()).collect();
-        assert_eq!(
-            texts,
-            [
-                "Syntax error: token recognition error at: '@'",
-                "Syntax error: token recognition error at: '| '"
-            ]
-        );
+        assert_eq!(texts, ["Syntax error: token recognition error at: '@'", "Syntax error: token recognition error at: '| '"]);
     }
 }

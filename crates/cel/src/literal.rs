@@ -7,21 +7,13 @@ use crate::ast::Literal;
 
 pub(crate) fn int(text: &str, negative: bool) -> Result<Literal, &'static str> {
     let (digits, radix) = radix(text);
-    let signed = if negative {
-        format!("-{digits}")
-    } else {
-        digits.to_owned()
-    };
-    i64::from_str_radix(&signed, radix)
-        .map(Literal::Int)
-        .map_err(|_| "invalid int literal")
+    let signed = if negative { format!("-{digits}") } else { digits.to_owned() };
+    i64::from_str_radix(&signed, radix).map(Literal::Int).map_err(|_| "invalid int literal")
 }
 
 pub(crate) fn uint(text: &str) -> Result<Literal, &'static str> {
     let (digits, radix) = radix(&text[..text.len() - 1]);
-    u64::from_str_radix(digits, radix)
-        .map(Literal::Uint)
-        .map_err(|_| "invalid uint literal")
+    u64::from_str_radix(digits, radix).map(Literal::Uint).map_err(|_| "invalid uint literal")
 }
 
 fn radix(text: &str) -> (&str, u32) {
@@ -30,9 +22,7 @@ fn radix(text: &str) -> (&str, u32) {
 
 pub(crate) fn double(text: &str, negative: bool) -> Result<Literal, &'static str> {
     match text.parse::<f64>() {
-        Ok(value) if value.is_finite() => {
-            Ok(Literal::Double(if negative { -value } else { value }))
-        }
+        Ok(value) if value.is_finite() => Ok(Literal::Double(if negative { -value } else { value })),
         _ => Err("invalid double literal"),
     }
 }
@@ -49,11 +39,7 @@ pub(crate) fn string(text: &str) -> Result<Literal, &'static str> {
 
 pub(crate) fn bytes(text: &str) -> Result<Literal, &'static str> {
     let (body, raw) = body(&text[1..]);
-    let bytes: Arc<[u8]> = if raw {
-        body.as_bytes().into()
-    } else {
-        unescape(body, true)?.into()
-    };
+    let bytes: Arc<[u8]> = if raw { body.as_bytes().into() } else { unescape(body, true)?.into() };
     Ok(Literal::Bytes(bytes))
 }
 
@@ -61,13 +47,7 @@ pub(crate) fn bytes(text: &str) -> Result<Literal, &'static str> {
 fn body(text: &str) -> (&str, bool) {
     let unprefixed = text.trim_start_matches(['r', 'R']);
     let raw = unprefixed.len() != text.len();
-    let quotes = if unprefixed.len() >= 6
-        && (unprefixed.starts_with("'''") || unprefixed.starts_with("\"\"\""))
-    {
-        3
-    } else {
-        1
-    };
+    let quotes = if unprefixed.len() >= 6 && (unprefixed.starts_with("'''") || unprefixed.starts_with("\"\"\"")) { 3 } else { 1 };
     (&unprefixed[quotes..unprefixed.len() - quotes], raw)
 }
 
@@ -81,10 +61,7 @@ fn unescape(body: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
             rest = &rest[c.len_utf8()..];
             continue;
         }
-        let kind = *rest
-            .as_bytes()
-            .get(1)
-            .ok_or("unable to unescape string, found '\\' as last character")?;
+        let kind = *rest.as_bytes().get(1).ok_or("unable to unescape string, found '\\' as last character")?;
         rest = &rest[2..];
         let digits = match kind {
             b'x' | b'X' => 2,
@@ -103,11 +80,8 @@ fn unescape(body: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
             b'v' => 0x0b,
             b'\\' | b'\'' | b'"' | b'`' | b'?' => u32::from(kind),
             b'0'..=b'3' => {
-                let octal = rest
-                    .get(..digits)
-                    .ok_or("unable to unescape octal sequence in string")?;
-                let tail = u32::from_str_radix(octal, 8)
-                    .map_err(|_| "unable to unescape octal sequence in string")?;
+                let octal = rest.get(..digits).ok_or("unable to unescape octal sequence in string")?;
+                let tail = u32::from_str_radix(octal, 8).map_err(|_| "unable to unescape octal sequence in string")?;
                 u32::from(kind - b'0') * 64 + tail
             }
             _ if digits > 0 => {
@@ -133,10 +107,7 @@ mod tests {
 
     #[test]
     fn a_byte_escape_is_a_byte_in_bytes_and_a_code_point_in_a_string() {
-        assert_eq!(
-            bytes(r"b'\xff'"),
-            Ok(Literal::Bytes([0xff].as_slice().into()))
-        );
+        assert_eq!(bytes(r"b'\xff'"), Ok(Literal::Bytes([0xff].as_slice().into())));
         assert_eq!(string(r"'\xff'"), Ok(Literal::String("ÿ".into())));
         assert_eq!(bytes("b'ÿ'"), Ok(Literal::Bytes("ÿ".as_bytes().into())));
     }
@@ -144,10 +115,7 @@ mod tests {
     #[test]
     fn surrogates_and_overflows_are_refused() {
         assert_eq!(string(r"'\ud800'"), Err("invalid unicode code point"));
-        assert_eq!(
-            int("9223372036854775808", false),
-            Err("invalid int literal")
-        );
+        assert_eq!(int("9223372036854775808", false), Err("invalid int literal"));
         assert_eq!(int("9223372036854775808", true), Ok(Literal::Int(i64::MIN)));
         assert_eq!(uint("18446744073709551616u"), Err("invalid uint literal"));
         assert_eq!(double("1e400", false), Err("invalid double literal"));

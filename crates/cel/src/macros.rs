@@ -9,13 +9,7 @@ const ACCUMULATORS: [&str; 2] = ["@result", "__result__"];
 
 /// The node that the call stands for, or nothing if it is not a macro. A misused macro is reported and becomes
 /// a literal.
-pub(crate) fn expand(
-    parser: &mut Parser<'_>,
-    offset: u32,
-    name: &str,
-    target: Option<ExprId>,
-    args: &[ExprId],
-) -> Option<Expr> {
+pub(crate) fn expand(parser: &mut Parser<'_>, offset: u32, name: &str, target: Option<ExprId>, args: &[ExprId]) -> Option<Expr> {
     let expanded = match (target, name, args.len()) {
         (None, "has", 1) => has(parser, args[0]),
         (Some(t), "all", 2) => one_variable(parser, Macro::All, t, args),
@@ -26,14 +20,10 @@ pub(crate) fn expand(
         (Some(t), "sortBy", 2) => sort_by(parser, t, args),
         (Some(t), "all", 3) => two_variables(parser, Macro::All, t, args),
         (Some(t), "exists", 3) => two_variables(parser, Macro::Exists, t, args),
-        (Some(t), "exists_one" | "existsOne", 3) => {
-            two_variables(parser, Macro::ExistsOne, t, args)
-        }
+        (Some(t), "exists_one" | "existsOne", 3) => two_variables(parser, Macro::ExistsOne, t, args),
         (Some(t), "transformList", 3 | 4) => two_variables(parser, Macro::Map, t, args),
         (Some(t), "transformMap", 3 | 4) => two_variables(parser, Macro::TransformMap, t, args),
-        (Some(t), "transformMapEntry", 3 | 4) => {
-            two_variables(parser, Macro::TransformMapEntry, t, args)
-        }
+        (Some(t), "transformMapEntry", 3 | 4) => two_variables(parser, Macro::TransformMapEntry, t, args),
         (Some(t), "optMap", 2) => opt_map(parser, t, args, false),
         (Some(t), "optFlatMap", 2) => opt_map(parser, t, args, true),
         _ => return None,
@@ -49,24 +39,12 @@ type Expansion = Result<Expr, (Option<ExprId>, String)>;
 
 fn has(parser: &Parser<'_>, arg: ExprId) -> Expansion {
     match &parser.nodes[arg as usize] {
-        Expr::Select {
-            operand,
-            field,
-            test: false,
-        } => Ok(Expr::Select {
-            operand: *operand,
-            field: field.clone(),
-            test: true,
-        }),
+        Expr::Select { operand, field, test: false } => Ok(Expr::Select { operand: *operand, field: field.clone(), test: true }),
         _ => Err((Some(arg), "invalid argument to has() macro".into())),
     }
 }
 
-fn variable(
-    parser: &Parser<'_>,
-    arg: ExprId,
-    message: &str,
-) -> Result<std::sync::Arc<str>, (Option<ExprId>, String)> {
+fn variable(parser: &Parser<'_>, arg: ExprId, message: &str) -> Result<std::sync::Arc<str>, (Option<ExprId>, String)> {
     match &parser.nodes[arg as usize] {
         Expr::Ident(name) if ACCUMULATORS.contains(&&**name) => Err((Some(arg), OVERWRITES.into())),
         Expr::Ident(name) => Ok(name.clone()),
@@ -90,10 +68,7 @@ fn one_variable(parser: &Parser<'_>, kind: Macro, range: ExprId, args: &[ExprId]
 }
 
 fn sort_by(parser: &Parser<'_>, range: ExprId, args: &[ExprId]) -> Expansion {
-    if matches!(
-        &parser.nodes[range as usize],
-        Expr::Literal(_) | Expr::Map(_) | Expr::Struct { .. }
-    ) {
+    if matches!(&parser.nodes[range as usize], Expr::Literal(_) | Expr::Map(_) | Expr::Struct { .. }) {
         let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
         return Err((Some(range), message.into()));
     }
@@ -120,17 +95,9 @@ fn two_variables(parser: &Parser<'_>, kind: Macro, range: ExprId, args: &[ExprId
 fn opt_map(parser: &Parser<'_>, target: ExprId, args: &[ExprId], flat: bool) -> Expansion {
     let Expr::Ident(var) = &parser.nodes[args[0] as usize] else {
         let name = if flat { "optFlatMap" } else { "optMap" };
-        return Err((
-            Some(args[0]),
-            format!("{name}() variable name must be a simple identifier"),
-        ));
+        return Err((Some(args[0]), format!("{name}() variable name must be a simple identifier")));
     };
-    Ok(Expr::OptMap {
-        target,
-        var: var.clone(),
-        body: args[1],
-        flat,
-    })
+    Ok(Expr::OptMap { target, var: var.clone(), body: args[1], flat })
 }
 
 #[cfg(test)]
@@ -138,33 +105,18 @@ mod tests {
     use crate::parser::parse;
 
     fn message(source: &str) -> String {
-        parse(source)
-            .err()
-            .map(|issues| issues[0].message.clone())
-            .unwrap_or_default()
+        parse(source).err().map(|issues| issues[0].message.clone()).unwrap_or_default()
     }
 
     #[test]
     fn misused_macros_are_reported_with_the_languages_words() {
         assert_eq!(message("has(a)"), "invalid argument to has() macro");
-        assert_eq!(
-            message("[1].all(1, true)"),
-            "argument must be a simple name"
-        );
+        assert_eq!(message("[1].all(1, true)"), "argument must be a simple name");
         assert_eq!(message("[1].map(1, true)"), "argument is not an identifier");
-        assert_eq!(
-            message("[1].map(__result__, true)"),
-            "iteration variable overwrites accumulator variable"
-        );
+        assert_eq!(message("[1].map(__result__, true)"), "iteration variable overwrites accumulator variable");
         assert_eq!(message("[1].all(a, a, true)"), "duplicate variable name: a");
-        assert_eq!(
-            message("a.optMap(1, true)"),
-            "optMap() variable name must be a simple identifier"
-        );
-        assert_eq!(
-            message("a.optFlatMap(1, true)"),
-            "optFlatMap() variable name must be a simple identifier"
-        );
+        assert_eq!(message("a.optMap(1, true)"), "optMap() variable name must be a simple identifier");
+        assert_eq!(message("a.optFlatMap(1, true)"), "optFlatMap() variable name must be a simple identifier");
         assert!(message("'a'.sortBy(x, x)").starts_with("sortBy can only be applied"));
     }
 }

@@ -48,12 +48,7 @@ impl Default for Budget {
 impl Budget {
     /// A budget for all evaluations together, with Kubernetes' limit for each.
     pub fn new(total: u64) -> Self {
-        Budget {
-            per_call: PER_CALL_LIMIT,
-            remaining: total,
-            used: 0,
-            deadline: None,
-        }
+        Budget { per_call: PER_CALL_LIMIT, remaining: total, used: 0, deadline: None }
     }
 
     /// Changes what a single evaluation may cost.
@@ -123,31 +118,19 @@ impl Meter {
     #[inline]
     pub fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
         self.cost = self.cost.saturating_add(cost);
-        if self.cost > self.limit {
-            Err(self.exceeded())
-        } else {
-            Ok(())
-        }
+        if self.cost > self.limit { Err(self.exceeded()) } else { Ok(()) }
     }
 
     #[cold]
     fn exceeded(&self) -> EvalError {
-        if self.cost > self.per_call {
-            EvalError::CostLimitExceeded
-        } else {
-            EvalError::BudgetExhausted
-        }
+        if self.cost > self.per_call { EvalError::CostLimitExceeded } else { EvalError::BudgetExhausted }
     }
 
     /// Counts steps that are not charged for.
     #[inline]
     pub fn work(&mut self, steps: u64) -> Result<(), EvalError> {
         self.work = self.work.saturating_add(steps);
-        if self.work >= self.next_look {
-            self.look()
-        } else {
-            Ok(())
-        }
+        if self.work >= self.next_look { self.look() } else { Ok(()) }
     }
 
     #[cold]

@@ -19,10 +19,9 @@ pub(crate) fn equal(meter: &mut Meter, a: &Value<'_>, b: &Value<'_>) -> Result<b
         (Value::Int(a), Value::Int(b)) => a == b,
         (Value::Bool(a), Value::Bool(b)) => a == b,
         (Value::Null, Value::Null) => true,
-        (
-            Value::Int(_) | Value::Uint(_) | Value::Double(_),
-            Value::Int(_) | Value::Uint(_) | Value::Double(_),
-        ) => compare_numbers(a, b) == Some(Ordering::Equal),
+        (Value::Int(_) | Value::Uint(_) | Value::Double(_), Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
+            compare_numbers(a, b) == Some(Ordering::Equal)
+        }
         (Value::Bytes(a), Value::Bytes(b)) => a == b,
         (Value::Duration(a), Value::Duration(b)) => a == b,
         (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
@@ -43,9 +42,7 @@ fn equal_lists(meter: &mut Meter, a: &List<'_>, b: &List<'_>) -> Result<bool, Ev
     }
     match (list_type(a), list_type(b)) {
         (Some(ListType::Set), _) | (_, Some(ListType::Set)) => contains_all(meter, a, b),
-        (Some(ListType::Map(keys)), _) | (_, Some(ListType::Map(keys))) => {
-            equal_by_keys(meter, a, b, keys)
-        }
+        (Some(ListType::Map(keys)), _) | (_, Some(ListType::Map(keys))) => equal_by_keys(meter, a, b, keys),
         _ => {
             for (x, y) in a.iter().zip(b.iter()) {
                 meter.work(1)?;
@@ -74,12 +71,7 @@ fn contains_all(meter: &mut Meter, a: &List<'_>, b: &List<'_>) -> Result<bool, E
     Ok(true)
 }
 
-fn same_keys(
-    meter: &mut Meter,
-    a: &Value<'_>,
-    b: &Value<'_>,
-    keys: &[String],
-) -> Result<bool, EvalError> {
+fn same_keys(meter: &mut Meter, a: &Value<'_>, b: &Value<'_>, keys: &[String]) -> Result<bool, EvalError> {
     let (Value::Map(a), Value::Map(b)) = (a, b) else {
         return Ok(false);
     };
@@ -96,12 +88,7 @@ fn same_keys(
     Ok(true)
 }
 
-fn equal_by_keys(
-    meter: &mut Meter,
-    a: &List<'_>,
-    b: &List<'_>,
-    keys: &[String],
-) -> Result<bool, EvalError> {
+fn equal_by_keys(meter: &mut Meter, a: &List<'_>, b: &List<'_>, keys: &[String]) -> Result<bool, EvalError> {
     for x in a.iter() {
         let mut found = false;
         for y in b.iter() {
@@ -125,9 +112,9 @@ fn equal_maps(meter: &mut Meter, a: &Map<'_>, b: &Map<'_>) -> Result<bool, EvalE
         meter.work(1)?;
         let y = match (b, &key) {
             // By the name in the document: an expression's name for it would be escaped.
-            (Map::Json(object, schema), Value::String(name)) => object.get(&**name).map(|value| {
-                Value::from_json(value, schema.and_then(|s| s.property_by_json_name(name)))
-            }),
+            (Map::Json(object, schema), Value::String(name)) => {
+                object.get(&**name).map(|value| Value::from_json(value, schema.and_then(|s| s.property_by_json_name(name))))
+            }
             _ => b.get(&key),
         };
         match y {
@@ -153,11 +140,7 @@ fn equal_structs(meter: &mut Meter, a: &Struct<'_>, b: &Struct<'_>) -> Result<bo
 }
 
 /// Whether a list has an element.
-pub(crate) fn contains(
-    meter: &mut Meter,
-    list: &List<'_>,
-    item: &Value<'_>,
-) -> Result<bool, EvalError> {
+pub(crate) fn contains(meter: &mut Meter, list: &List<'_>, item: &Value<'_>) -> Result<bool, EvalError> {
     for element in list.iter() {
         meter.work(1)?;
         if equal(meter, &element, item)? {
@@ -176,12 +159,8 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
         (Value::Double(a), Value::Int(b)) => compare_double(*a, i128::from(*b)),
         (Value::Double(a), Value::Uint(b)) => compare_double(*a, i128::from(*b)),
-        (Value::Int(a), Value::Double(b)) => {
-            compare_double(*b, i128::from(*a)).map(Ordering::reverse)
-        }
-        (Value::Uint(a), Value::Double(b)) => {
-            compare_double(*b, i128::from(*a)).map(Ordering::reverse)
-        }
+        (Value::Int(a), Value::Double(b)) => compare_double(*b, i128::from(*a)).map(Ordering::reverse),
+        (Value::Uint(a), Value::Double(b)) => compare_double(*b, i128::from(*a)).map(Ordering::reverse),
         _ => None,
     }
 }
@@ -199,10 +178,9 @@ pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Result<Ordering, EvalErro
         (Value::Bool(a), Value::Bool(b)) => Ok(a.cmp(b)),
         (Value::Duration(a), Value::Duration(b)) => Ok(a.cmp(b)),
         (Value::Timestamp(a), Value::Timestamp(b)) => Ok(a.cmp(b)),
-        (
-            Value::Int(_) | Value::Uint(_) | Value::Double(_),
-            Value::Int(_) | Value::Uint(_) | Value::Double(_),
-        ) => compare_numbers(a, b).ok_or_else(|| failed("NaN values cannot be ordered")),
+        (Value::Int(_) | Value::Uint(_) | Value::Double(_), Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
+            compare_numbers(a, b).ok_or_else(|| failed("NaN values cannot be ordered"))
+        }
         _ => Err(no_such_overload()),
     }
 }
@@ -216,20 +194,14 @@ fn uint_overflow() -> EvalError {
 }
 
 fn timestamp(nanos: i128) -> Answer<'static> {
-    Timestamp::from_nanos(nanos)
-        .map(Value::Timestamp)
-        .ok_or_else(|| failed("timestamp overflow"))
+    Timestamp::from_nanos(nanos).map(Value::Timestamp).ok_or_else(|| failed("timestamp overflow"))
 }
 
 /// `a + b`
 pub(crate) fn add<'a>(meter: &mut Meter, a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => {
-            a.checked_add(*b).map(Value::Int).ok_or_else(int_overflow)
-        }
-        (Value::Uint(a), Value::Uint(b)) => {
-            a.checked_add(*b).map(Value::Uint).ok_or_else(uint_overflow)
-        }
+        (Value::Int(a), Value::Int(b)) => a.checked_add(*b).map(Value::Int).ok_or_else(int_overflow),
+        (Value::Uint(a), Value::Uint(b)) => a.checked_add(*b).map(Value::Uint).ok_or_else(uint_overflow),
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a + b)),
         (Value::String(a), Value::String(b)) => {
             meter.check_string(a.len() + b.len())?;
@@ -243,13 +215,8 @@ pub(crate) fn add<'a>(meter: &mut Meter, a: &Value<'a>, b: &Value<'a>) -> Answer
             Ok(Value::Bytes(a.iter().chain(b.iter()).copied().collect()))
         }
         (Value::List(a), Value::List(b)) => add_lists(meter, a, b).map(Value::List),
-        (Value::Duration(a), Value::Duration(b)) => a
-            .checked_add(*b)
-            .map(Value::Duration)
-            .ok_or_else(|| failed("duration overflow")),
-        (Value::Timestamp(t), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(t)) => {
-            timestamp(t.nanos() + i128::from(*d))
-        }
+        (Value::Duration(a), Value::Duration(b)) => a.checked_add(*b).map(Value::Duration).ok_or_else(|| failed("duration overflow")),
+        (Value::Timestamp(t), Value::Duration(d)) | (Value::Duration(d), Value::Timestamp(t)) => timestamp(t.nanos() + i128::from(*d)),
         _ => Err(operator_error("_+_", a, is_adder(a))),
     }
 }
@@ -270,11 +237,7 @@ fn is_adder(value: &Value<'_>) -> bool {
 
 /// The error of an operator: it names itself only if the left side knows nothing of it.
 fn operator_error(operator: &str, _left: &Value<'_>, known: bool) -> EvalError {
-    if known {
-        no_such_overload()
-    } else {
-        failed(format!("no such overload: {operator}"))
-    }
+    if known { no_such_overload() } else { failed(format!("no such overload: {operator}")) }
 }
 
 /// Lists of type set and map add by what they contain; others one after the other.
@@ -309,24 +272,14 @@ fn add_lists<'a>(meter: &mut Meter, a: &List<'a>, b: &List<'a>) -> Result<List<'
 /// `a - b`
 pub(crate) fn subtract<'a>(a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => {
-            a.checked_sub(*b).map(Value::Int).ok_or_else(int_overflow)
-        }
-        (Value::Uint(a), Value::Uint(b)) => {
-            a.checked_sub(*b).map(Value::Uint).ok_or_else(uint_overflow)
-        }
+        (Value::Int(a), Value::Int(b)) => a.checked_sub(*b).map(Value::Int).ok_or_else(int_overflow),
+        (Value::Uint(a), Value::Uint(b)) => a.checked_sub(*b).map(Value::Uint).ok_or_else(uint_overflow),
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a - b)),
-        (Value::Duration(a), Value::Duration(b)) => a
-            .checked_sub(*b)
-            .map(Value::Duration)
-            .ok_or_else(|| failed("duration overflow")),
+        (Value::Duration(a), Value::Duration(b)) => a.checked_sub(*b).map(Value::Duration).ok_or_else(|| failed("duration overflow")),
         (Value::Timestamp(t), Value::Duration(d)) => timestamp(t.nanos() - i128::from(*d)),
-        (Value::Timestamp(a), Value::Timestamp(b)) => i64::try_from(a.nanos() - b.nanos())
-            .map(Value::Duration)
-            .map_err(|_| int_overflow()),
+        (Value::Timestamp(a), Value::Timestamp(b)) => i64::try_from(a.nanos() - b.nanos()).map(Value::Duration).map_err(|_| int_overflow()),
         _ => {
-            let known =
-                is_adder(a) && !matches!(a, Value::String(_) | Value::Bytes(_) | Value::List(_));
+            let known = is_adder(a) && !matches!(a, Value::String(_) | Value::Bytes(_) | Value::List(_));
             Err(operator_error("_-_", a, known))
         }
     }
@@ -335,12 +288,8 @@ pub(crate) fn subtract<'a>(a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
 /// `a * b`
 pub(crate) fn multiply<'a>(a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
     match (a, b) {
-        (Value::Int(a), Value::Int(b)) => {
-            a.checked_mul(*b).map(Value::Int).ok_or_else(int_overflow)
-        }
-        (Value::Uint(a), Value::Uint(b)) => {
-            a.checked_mul(*b).map(Value::Uint).ok_or_else(uint_overflow)
-        }
+        (Value::Int(a), Value::Int(b)) => a.checked_mul(*b).map(Value::Int).ok_or_else(int_overflow),
+        (Value::Uint(a), Value::Uint(b)) => a.checked_mul(*b).map(Value::Uint).ok_or_else(uint_overflow),
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a * b)),
         _ => Err(operator_error("_*_", a, is_number(a))),
     }
@@ -355,9 +304,7 @@ pub(crate) fn divide<'a>(a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
     let by_zero = || failed("division by zero");
     match (a, b) {
         (Value::Int(_), Value::Int(0)) => Err(by_zero()),
-        (Value::Int(a), Value::Int(b)) => {
-            a.checked_div(*b).map(Value::Int).ok_or_else(int_overflow)
-        }
+        (Value::Int(a), Value::Int(b)) => a.checked_div(*b).map(Value::Int).ok_or_else(int_overflow),
         (Value::Uint(a), Value::Uint(b)) => a.checked_div(*b).map(Value::Uint).ok_or_else(by_zero),
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a / b)),
         _ => Err(operator_error("_/_", a, is_number(a))),
@@ -369,15 +316,9 @@ pub(crate) fn modulo<'a>(a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
     let by_zero = || failed("modulus by zero");
     match (a, b) {
         (Value::Int(_), Value::Int(0)) => Err(by_zero()),
-        (Value::Int(a), Value::Int(b)) => {
-            a.checked_rem(*b).map(Value::Int).ok_or_else(int_overflow)
-        }
+        (Value::Int(a), Value::Int(b)) => a.checked_rem(*b).map(Value::Int).ok_or_else(int_overflow),
         (Value::Uint(a), Value::Uint(b)) => a.checked_rem(*b).map(Value::Uint).ok_or_else(by_zero),
-        _ => Err(operator_error(
-            "_%_",
-            a,
-            matches!(a, Value::Int(_) | Value::Uint(_)),
-        )),
+        _ => Err(operator_error("_%_", a, matches!(a, Value::Int(_) | Value::Uint(_)))),
     }
 }
 
@@ -386,10 +327,7 @@ pub(crate) fn negate<'a>(a: &Value<'a>) -> Answer<'a> {
     match a {
         Value::Int(a) => a.checked_neg().map(Value::Int).ok_or_else(int_overflow),
         Value::Double(a) => Ok(Value::Double(-a)),
-        Value::Duration(a) => a
-            .checked_neg()
-            .map(Value::Duration)
-            .ok_or_else(|| failed("duration overflow")),
+        Value::Duration(a) => a.checked_neg().map(Value::Duration).ok_or_else(|| failed("duration overflow")),
         other => Err(operator_error("-_", other, matches!(other, Value::Bool(_)))),
     }
 }
@@ -409,11 +347,7 @@ pub(crate) fn size(value: &Value<'_>) -> Option<u64> {
 
 /// The number of code points of a string.
 pub(crate) fn code_points(text: &str) -> u64 {
-    if text.is_ascii() {
-        text.len() as u64
-    } else {
-        text.chars().count() as u64
-    }
+    if text.is_ascii() { text.len() as u64 } else { text.chars().count() as u64 }
 }
 
 /// Whether `optional.ofNonZeroValue` would give nothing.
@@ -446,26 +380,11 @@ mod tests {
 
     #[test]
     fn numbers_compare_across_types() {
-        assert!(same(
-            &Value::Int(i64::MAX),
-            &Value::Double(9_223_372_036_854_775_808.0)
-        ));
-        assert_eq!(
-            compare(&Value::Uint(u64::MAX), &Value::Int(-1)),
-            Ok(Ordering::Greater)
-        );
-        assert_eq!(
-            compare(&Value::Int(1), &Value::Double(1.5)),
-            Ok(Ordering::Less)
-        );
-        assert_eq!(
-            compare(&Value::Int(-1), &Value::Double(-1.5)),
-            Ok(Ordering::Greater)
-        );
-        assert_eq!(
-            compare(&Value::Int(1), &Value::Double(f64::INFINITY)),
-            Ok(Ordering::Less)
-        );
+        assert!(same(&Value::Int(i64::MAX), &Value::Double(9_223_372_036_854_775_808.0)));
+        assert_eq!(compare(&Value::Uint(u64::MAX), &Value::Int(-1)), Ok(Ordering::Greater));
+        assert_eq!(compare(&Value::Int(1), &Value::Double(1.5)), Ok(Ordering::Less));
+        assert_eq!(compare(&Value::Int(-1), &Value::Double(-1.5)), Ok(Ordering::Greater));
+        assert_eq!(compare(&Value::Int(1), &Value::Double(f64::INFINITY)), Ok(Ordering::Less));
         assert!(compare(&Value::Double(f64::NAN), &Value::Int(1)).is_err());
         assert!(!same(&Value::Double(f64::NAN), &Value::Double(f64::NAN)));
         assert!(!same(&Value::Int(1), &Value::string("1")));
@@ -474,11 +393,7 @@ mod tests {
     #[test]
     fn arithmetic_does_not_wrap() {
         let texts = [
-            add(
-                &mut Meter::for_constants(),
-                &Value::Int(i64::MAX),
-                &Value::Int(1),
-            ),
+            add(&mut Meter::for_constants(), &Value::Int(i64::MAX), &Value::Int(1)),
             subtract(&Value::Uint(0), &Value::Uint(1)),
             divide(&Value::Int(1), &Value::Int(0)),
             modulo(&Value::Int(1), &Value::Int(0)),
@@ -505,16 +420,10 @@ mod tests {
 
     #[test]
     fn lists_of_type_set_and_map_compare_and_add_by_content() {
-        let set = Schema::from_openapi(
-            &json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}),
-            false,
-        )
-        .unwrap();
+        let set =
+            Schema::from_openapi(&json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}), false).unwrap();
         let (a, b) = (json!(["x", "y"]), json!(["y", "x"]));
-        let (a, b) = (
-            Value::from_json(&a, Some(&set)),
-            Value::from_json(&b, Some(&set)),
-        );
+        let (a, b) = (Value::from_json(&a, Some(&set)), Value::from_json(&b, Some(&set)));
         assert!(same(&a, &b));
         let mut meter = Meter::for_constants();
         assert_eq!(size(&add(&mut meter, &a, &b).unwrap()), Some(2));
@@ -522,19 +431,10 @@ mod tests {
         let map = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
             "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}});
         let map = Schema::from_openapi(&map, false).unwrap();
-        let (a, b) = (
-            json!([{"k": "1", "v": 1}, {"k": "2", "v": 2}]),
-            json!([{"k": "2", "v": 3}]),
-        );
-        let (a, b) = (
-            Value::from_json(&a, Some(&map)),
-            Value::from_json(&b, Some(&map)),
-        );
+        let (a, b) = (json!([{"k": "1", "v": 1}, {"k": "2", "v": 2}]), json!([{"k": "2", "v": 3}]));
+        let (a, b) = (Value::from_json(&a, Some(&map)), Value::from_json(&b, Some(&map)));
         let sum = add(&mut meter, &a, &b).unwrap();
-        assert_eq!(
-            sum.to_json().unwrap(),
-            json!([{"k": "1", "v": 1}, {"k": "2", "v": 3}])
-        );
+        assert_eq!(sum.to_json().unwrap(), json!([{"k": "1", "v": 1}, {"k": "2", "v": 3}]));
         assert!(!same(&a, &b));
     }
 

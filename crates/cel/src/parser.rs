@@ -58,12 +58,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
             if parser.heights[root as usize] > MAX_RECURSION_DEPTH as u32 {
                 return Err(vec![Finding::everywhere("max recursion depth exceeded")]);
             }
-            Ok(Ast {
-                nodes: parser.nodes,
-                offsets: parser.offsets,
-                spans: parser.spans,
-                root,
-            })
+            Ok(Ast { nodes: parser.nodes, offsets: parser.offsets, spans: parser.spans, root })
         }
         _ => Err(parser.issues),
     }
@@ -109,11 +104,7 @@ impl<'s> Parser<'s> {
         if self.peek() == Token::End {
             return Ok(root);
         }
-        let kind = if self.peek_at(1) == Token::End {
-            "extraneous"
-        } else {
-            "mismatched"
-        };
+        let kind = if self.peek_at(1) == Token::End { "extraneous" } else { "mismatched" };
         self.unexpected(kind, "<EOF>")
     }
 
@@ -126,9 +117,7 @@ impl<'s> Parser<'s> {
     }
 
     fn peek_at(&self, ahead: usize) -> Token {
-        self.tokens
-            .get(self.at + ahead)
-            .map_or(Token::End, |l| l.token)
+        self.tokens.get(self.at + ahead).map_or(Token::End, |l| l.token)
     }
 
     fn advance(&mut self) -> Lexeme {
@@ -154,20 +143,13 @@ impl<'s> Parser<'s> {
     }
 
     fn shown(&self, lexeme: Lexeme) -> &'s str {
-        if lexeme.token == Token::End {
-            "<EOF>"
-        } else {
-            self.text(lexeme)
-        }
+        if lexeme.token == Token::End { "<EOF>" } else { self.text(lexeme) }
     }
 
     fn unexpected<T>(&mut self, kind: &str, expected: &str) -> Parsed<T> {
         let lexeme = self.lexeme();
         let shown = self.shown(lexeme);
-        self.report(
-            lexeme.start,
-            format!("Syntax error: {kind} input '{shown}' expecting {expected}"),
-        );
+        self.report(lexeme.start, format!("Syntax error: {kind} input '{shown}' expecting {expected}"));
         Err(Stop)
     }
 
@@ -177,24 +159,15 @@ impl<'s> Parser<'s> {
         }
         let lexeme = self.lexeme();
         if lexeme.token == Token::End {
-            self.report(
-                lexeme.start,
-                format!("Syntax error: missing {name} at '<EOF>'"),
-            );
+            self.report(lexeme.start, format!("Syntax error: missing {name} at '<EOF>'"));
             return Err(Stop);
         }
-        let kind = if self.peek_at(1) == token {
-            "extraneous"
-        } else {
-            "mismatched"
-        };
+        let kind = if self.peek_at(1) == token { "extraneous" } else { "mismatched" };
         self.unexpected(kind, name)
     }
 
     fn too_deep<T>(&mut self) -> Parsed<T> {
-        self.issues.push(Finding::everywhere(format!(
-            "expression recursion limit exceeded: {MAX_RECURSION_DEPTH}"
-        )));
+        self.issues.push(Finding::everywhere(format!("expression recursion limit exceeded: {MAX_RECURSION_DEPTH}")));
         Err(Stop)
     }
 
@@ -216,19 +189,12 @@ impl<'s> Parser<'s> {
     }
 
     fn height(&self, ids: impl IntoIterator<Item = ExprId>) -> u32 {
-        ids.into_iter()
-            .map(|id| self.heights[id as usize])
-            .max()
-            .unwrap_or(0)
+        ids.into_iter().map(|id| self.heights[id as usize]).max().unwrap_or(0)
     }
 
     fn call(&mut self, offset: u32, start: u32, function: &str, args: Vec<ExprId>) -> ExprId {
         let height = 1 + self.height(args.iter().copied());
-        let call = Expr::Call {
-            function: function.into(),
-            target: None,
-            args,
-        };
+        let call = Expr::Call { function: function.into(), target: None, args };
         self.node(offset, start, height, call)
     }
 
@@ -243,12 +209,7 @@ impl<'s> Parser<'s> {
             self.expect(Token::Colon, "':'")?;
             let falsy = self.expr()?;
             let start = self.span(condition).0;
-            self.call(
-                question.start,
-                start,
-                operators::CONDITIONAL,
-                vec![condition, truthy, falsy],
-            )
+            self.call(question.start, start, operators::CONDITIONAL, vec![condition, truthy, falsy])
         } else {
             condition
         };
@@ -267,27 +228,15 @@ impl<'s> Parser<'s> {
         while self.eat(operator).is_some() {
             terms.push(self.logical_term(operator)?);
         }
-        let name = if operator == Token::Or {
-            operators::OR
-        } else {
-            operators::AND
-        };
+        let name = if operator == Token::Or { operators::OR } else { operators::AND };
         let height = self.height(terms.iter().copied());
         let start = self.span(first).0;
-        let call = Expr::Call {
-            function: name.into(),
-            target: None,
-            args: terms,
-        };
+        let call = Expr::Call { function: name.into(), target: None, args: terms };
         Ok(self.node(offset, start, height, call))
     }
 
     fn logical_term(&mut self, operator: Token) -> Parsed<ExprId> {
-        if operator == Token::Or {
-            self.logical(Token::And)
-        } else {
-            self.relation()
-        }
+        if operator == Token::Or { self.logical(Token::And) } else { self.relation() }
     }
 
     fn relation(&mut self) -> Parsed<ExprId> {
@@ -350,11 +299,7 @@ impl<'s> Parser<'s> {
             return Ok(operand);
         }
         let height = self.height([operand]);
-        let call = Expr::Call {
-            function: function.into(),
-            target: None,
-            args: vec![operand],
-        };
+        let call = Expr::Call { function: function.into(), target: None, args: vec![operand] };
         Ok(self.node(first.start, first.start, height, call))
     }
 
@@ -375,11 +320,7 @@ impl<'s> Parser<'s> {
                     let optional = self.eat(Token::Question).is_some();
                     let index = self.expr()?;
                     self.expect(Token::RightBracket, "']'")?;
-                    let function = if optional {
-                        operators::OPT_INDEX
-                    } else {
-                        operators::INDEX
-                    };
+                    let function = if optional { operators::OPT_INDEX } else { operators::INDEX };
                     operand = self.call(operator.start, start, function, vec![operand, index]);
                 }
                 _ => break,
@@ -415,24 +356,11 @@ impl<'s> Parser<'s> {
         };
         let height = 1 + self.height([operand]);
         if optional {
-            let literal = self.node(
-                name.start,
-                name.start,
-                0,
-                Expr::Literal(Literal::String(field)),
-            );
-            let call = Expr::Call {
-                function: operators::OPT_SELECT.into(),
-                target: None,
-                args: vec![operand, literal],
-            };
+            let literal = self.node(name.start, name.start, 0, Expr::Literal(Literal::String(field)));
+            let call = Expr::Call { function: operators::OPT_SELECT.into(), target: None, args: vec![operand, literal] };
             return Ok(self.node(dot.start, start, height, call));
         }
-        let select = Expr::Select {
-            operand,
-            field,
-            test: false,
-        };
+        let select = Expr::Select { operand, field, test: false };
         Ok(self.node(dot.start, start, height, select))
     }
 
@@ -443,9 +371,7 @@ impl<'s> Parser<'s> {
             Token::True | Token::False | Token::Null if !optional => {
                 format!("Syntax error: mismatched input '{shown}' expecting IDENTIFIER")
             }
-            _ if optional => format!(
-                "Syntax error: mismatched input '{shown}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"
-            ),
+            _ if optional => format!("Syntax error: mismatched input '{shown}' expecting {{IDENTIFIER, ESC_IDENTIFIER}}"),
             Token::End => "Syntax error: no viable alternative at input '.'".to_owned(),
             _ => {
                 let seen = &self.source[dot.start as usize..lexeme.end as usize];
@@ -456,22 +382,11 @@ impl<'s> Parser<'s> {
         Err(Stop)
     }
 
-    fn member_call(
-        &mut self,
-        offset: u32,
-        start: u32,
-        name: &str,
-        target: ExprId,
-        args: Vec<ExprId>,
-    ) -> ExprId {
+    fn member_call(&mut self, offset: u32, start: u32, name: &str, target: ExprId, args: Vec<ExprId>) -> ExprId {
         let height = 1 + self.height(args.iter().copied().chain([target]));
         let expr = match macros::expand(self, offset, name, Some(target), &args) {
             Some(expr) => expr,
-            None => Expr::Call {
-                function: name.into(),
-                target: Some(target),
-                args,
-            },
+            None => Expr::Call { function: name.into(), target: Some(target), args },
         };
         self.node(offset, start, height, expr)
     }
@@ -537,14 +452,7 @@ impl<'s> Parser<'s> {
                         | Token::False
                         | Token::Null
                 );
-                self.unexpected(
-                    if next_starts {
-                        "extraneous"
-                    } else {
-                        "mismatched"
-                    },
-                    OPERAND,
-                )
+                self.unexpected(if next_starts { "extraneous" } else { "mismatched" }, OPERAND)
             }
         }
     }
@@ -555,11 +463,7 @@ impl<'s> Parser<'s> {
         }
         let lexeme = self.advance();
         let text = self.text(lexeme);
-        let name: Arc<str> = if absolute {
-            format!(".{text}").into()
-        } else {
-            text.into()
-        };
+        let name: Arc<str> = if absolute { format!(".{text}").into() } else { text.into() };
         if RESERVED.contains(&text) {
             self.report(start, format!("reserved identifier: {text}"));
         }
@@ -570,11 +474,7 @@ impl<'s> Parser<'s> {
         let height = self.height(args.iter().copied());
         let expr = match macros::expand(self, open.start, &name, None, &args) {
             Some(expr) => expr,
-            None => Expr::Call {
-                function: name,
-                target: None,
-                args,
-            },
+            None => Expr::Call { function: name, target: None, args },
         };
         Ok(self.node(open.start, start, height, expr))
     }
@@ -596,10 +496,7 @@ impl<'s> Parser<'s> {
                 Token::LeftBrace => {
                     let fields = self.fields()?;
                     let height = self.height(fields.iter().map(|f| f.value));
-                    let expr = Expr::Struct {
-                        name: name.into(),
-                        fields,
-                    };
+                    let expr = Expr::Struct { name: name.into(), fields };
                     return Ok(self.node(lexeme.start, start, height, expr));
                 }
                 _ => name.push_str(self.text(lexeme)),
@@ -609,9 +506,7 @@ impl<'s> Parser<'s> {
 
     fn fields(&mut self) -> Parsed<Vec<Entry<Arc<str>>>> {
         let mut fields = Vec::new();
-        while self.peek() != Token::RightBrace
-            && !(self.peek() == Token::Comma && self.peek_at(1) == Token::RightBrace)
-        {
+        while self.peek() != Token::RightBrace && !(self.peek() == Token::Comma && self.peek_at(1) == Token::RightBrace) {
             let optional = self.eat(Token::Question).is_some();
             let lexeme = self.lexeme();
             let key = match lexeme.token {
@@ -621,19 +516,13 @@ impl<'s> Parser<'s> {
                     text[1..text.len() - 1].into()
                 }
                 _ => {
-                    return self
-                        .unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}");
+                    return self.unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}");
                 }
             };
             self.advance();
             let colon = self.expect(Token::Colon, "':'")?;
             let value = self.expr()?;
-            fields.push(Entry {
-                offset: colon.start,
-                key,
-                value,
-                optional,
-            });
+            fields.push(Entry { offset: colon.start, key, value, optional });
             if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
                 break;
             }
@@ -669,12 +558,7 @@ impl<'s> Parser<'s> {
         self.eat(Token::Comma);
         self.close(Token::RightBracket, "']'")?;
         let height = self.height(items.iter().copied());
-        Ok(self.node(
-            open.start,
-            open.start,
-            height,
-            Expr::List { items, optional },
-        ))
+        Ok(self.node(open.start, open.start, height, Expr::List { items, optional }))
     }
 
     fn map(&mut self) -> Parsed<ExprId> {
@@ -685,12 +569,7 @@ impl<'s> Parser<'s> {
             let key = self.expr()?;
             let colon = self.expect(Token::Colon, "':'")?;
             let value = self.expr()?;
-            entries.push(Entry {
-                offset: colon.start,
-                key,
-                value,
-                optional,
-            });
+            entries.push(Entry { offset: colon.start, key, value, optional });
             if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
                 break;
             }
@@ -765,22 +644,11 @@ mod tests {
     fn syntax_errors_point_at_the_token() {
         assert_eq!(
             error("1 + "),
-            format!(
-                "ERROR: <input>:1:5: Syntax error: mismatched input '<EOF>' expecting {OPERAND}\n | 1 + \n | ....^"
-            )
+            format!("ERROR: <input>:1:5: Syntax error: mismatched input '<EOF>' expecting {OPERAND}\n | 1 + \n | ....^")
         );
-        assert_eq!(
-            error("a b"),
-            "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^"
-        );
-        assert_eq!(
-            error("(1"),
-            "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^"
-        );
-        assert_eq!(
-            error("[1, 2"),
-            "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^"
-        );
+        assert_eq!(error("a b"), "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^");
+        assert_eq!(error("(1"), "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^");
+        assert_eq!(error("[1, 2"), "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^");
         assert!(error("a.true").contains("mismatched input 'true' expecting IDENTIFIER"));
         assert!(error("namespace.x").contains("reserved identifier: namespace"));
     }
@@ -788,14 +656,8 @@ mod tests {
     #[test]
     fn nesting_and_chains_stop_at_the_limit() {
         let limit = "ERROR: <input>:-1:0: expression recursion limit exceeded: 250";
-        assert_eq!(
-            error(&format!("{}1{}", "(".repeat(10_000), ")".repeat(10_000))),
-            limit
-        );
-        assert_eq!(
-            error(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000))),
-            limit
-        );
+        assert_eq!(error(&format!("{}1{}", "(".repeat(10_000), ")".repeat(10_000))), limit);
+        assert_eq!(error(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000))), limit);
         assert_eq!(error(&format!("a{}", ".b".repeat(40_000))), limit);
         assert_eq!(error(&format!("1{}", " + 1".repeat(20_000))), limit);
         assert!(parse(&format!("1{}", " + 1".repeat(240))).is_ok());
@@ -803,19 +665,13 @@ mod tests {
         assert!(parse(&format!("a{}", " && a".repeat(10_000))).is_ok());
         assert!(parse(&"-".repeat(50_000)).is_err());
         let huge = error(&"1 + ".repeat(262_144));
-        assert_eq!(
-            huge,
-            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 1048576, limit 100000"
-        );
+        assert_eq!(huge, "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 1048576, limit 100000");
     }
 
     #[test]
     fn signs_belong_to_numbers_and_doubled_operators_cancel_out() {
         let ast = parse("-1").ok().unwrap();
-        assert!(matches!(
-            ast.expr(ast.root),
-            Expr::Literal(Literal::Int(-1))
-        ));
+        assert!(matches!(ast.expr(ast.root), Expr::Literal(Literal::Int(-1))));
         let ast = parse("!!a").ok().unwrap();
         assert!(matches!(ast.expr(ast.root), Expr::Ident(_)));
     }

@@ -205,20 +205,9 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn plan(checked: &Checked, environment: &Environment) -> Result<Plan, EvalError> {
-    let mut planner = Planner {
-        checked,
-        environment,
-        variables: Vec::new(),
-        slots: HashMap::new(),
-        locals: Vec::new(),
-        most_locals: 0,
-    };
+    let mut planner = Planner { checked, environment, variables: Vec::new(), slots: HashMap::new(), locals: Vec::new(), most_locals: 0 };
     let root = planner.node(checked.ast.root)?;
-    Ok(Plan {
-        root,
-        variables: planner.variables,
-        locals: planner.most_locals,
-    })
+    Ok(Plan { root, variables: planner.variables, locals: planner.most_locals })
 }
 
 type Planned<T> = Result<T, EvalError>;
@@ -239,58 +228,31 @@ impl Planner<'_> {
         let kind = match checked.ast.expr(id) {
             Expr::Literal(literal) => Kind::Const(constant(literal)),
             Expr::Ident(name) => self.ident(id, name),
-            Expr::Select {
-                operand,
-                field,
-                test,
-            } => self.select(id, *operand, field, *test)?,
+            Expr::Select { operand, field, test } => self.select(id, *operand, field, *test)?,
             Expr::Call { .. } => self.call(id)?,
             Expr::List { items, optional } => self.list(items, optional)?,
             Expr::Map(entries) => {
                 let mut planned = Vec::with_capacity(entries.len());
                 for entry in entries {
-                    planned.push(MapEntry {
-                        key: self.node(entry.key)?,
-                        value: self.node(entry.value)?,
-                        optional: entry.optional,
-                    });
+                    planned.push(MapEntry { key: self.node(entry.key)?, value: self.node(entry.value)?, optional: entry.optional });
                 }
                 fold_map(planned)
             }
             Expr::Struct { name, fields } => {
                 let mut planned = Vec::with_capacity(fields.len());
                 for field in fields {
-                    planned.push(StructField {
-                        name: field.key.clone(),
-                        value: self.node(field.value)?,
-                        optional: field.optional,
-                    });
+                    planned.push(StructField { name: field.key.clone(), value: self.node(field.value)?, optional: field.optional });
                 }
-                let name = name
-                    .strip_prefix('.')
-                    .map_or_else(|| name.clone(), Arc::from);
-                Kind::Struct {
-                    name,
-                    fields: planned.into(),
-                }
+                let name = name.strip_prefix('.').map_or_else(|| name.clone(), Arc::from);
+                Kind::Struct { name, fields: planned.into() }
             }
             Expr::Comprehension(c) => self.fold(id, c)?,
-            Expr::OptMap {
-                target,
-                var,
-                body,
-                flat,
-            } => {
+            Expr::OptMap { target, var, body, flat } => {
                 let target = self.node(*target)?;
                 let slot = self.enter(var, true);
                 let body = self.node(*body)?;
                 self.locals.truncate(slot);
-                Kind::OptMap(Box::new(OptMap {
-                    target,
-                    slot,
-                    body,
-                    flat: *flat,
-                }))
+                Kind::OptMap(Box::new(OptMap { target, slot, body, flat: *flat }))
             }
         };
         Ok(Node { id, kind })
@@ -305,11 +267,7 @@ impl Planner<'_> {
     fn ident(&mut self, id: ExprId, name: &str) -> Kind {
         if let Some(slot) = self.locals.iter().rposition(|(n, _)| **n == *name) {
             let lazy = self.locals[slot].1;
-            return attribute(if lazy {
-                Root::Lazy(slot)
-            } else {
-                Root::Local(slot)
-            });
+            return attribute(if lazy { Root::Lazy(slot) } else { Root::Local(slot) });
         }
         self.name(id).unwrap_or(Kind::Const(Value::Null))
     }
@@ -334,27 +292,16 @@ impl Planner<'_> {
         }
     }
 
-    fn select(
-        &mut self,
-        id: ExprId,
-        operand: ExprId,
-        field: &Arc<str>,
-        test: bool,
-    ) -> Planned<Kind> {
+    fn select(&mut self, id: ExprId, operand: ExprId, field: &Arc<str>, test: bool) -> Planned<Kind> {
         if let Some(kind) = self.name(id) {
             return Ok(kind);
         }
-        if matches!(self.checked.reference(operand), Reference::Variable(name) if &**name == VARIABLES)
-        {
+        if matches!(self.checked.reference(operand), Reference::Variable(name) if &**name == VARIABLES) {
             let mut attribute = Attribute::new(Root::PolicyVariable(field.clone()));
             attribute.test = test;
             return Ok(Kind::Attribute(Box::new(attribute)));
         }
-        let qualifier = Qualifier {
-            id,
-            key: Key::Field(field.clone()),
-            optional: false,
-        };
+        let qualifier = Qualifier { id, key: Key::Field(field.clone()), optional: false };
         let mut attribute = self.qualified(operand, qualifier)?;
         attribute.test = test;
         Ok(Kind::Attribute(attribute))
@@ -364,28 +311,19 @@ impl Planner<'_> {
         let operand = self.node(operand)?;
         let mut attribute = match operand.kind {
             Kind::Attribute(attribute) if !attribute.test => attribute,
-            kind => Box::new(Attribute::new(Root::Operand(Node {
-                id: operand.id,
-                kind,
-            }))),
+            kind => Box::new(Attribute::new(Root::Operand(Node { id: operand.id, kind }))),
         };
         attribute.push(qualifier);
         Ok(attribute)
     }
 
     fn list(&mut self, items: &[ExprId], optional: &[usize]) -> Planned<Kind> {
-        let planned: Vec<Node> = items
-            .iter()
-            .map(|i| self.node(*i))
-            .collect::<Planned<_>>()?;
+        let planned: Vec<Node> = items.iter().map(|i| self.node(*i)).collect::<Planned<_>>()?;
         if optional.is_empty() && planned.iter().all(is_const) {
             let values: Vec<Value<'static>> = planned.into_iter().filter_map(into_const).collect();
             return Ok(Kind::Const(Value::List(values.into())));
         }
-        Ok(Kind::List {
-            items: planned.into(),
-            optional: optional.into(),
-        })
+        Ok(Kind::List { items: planned.into(), optional: optional.into() })
     }
 
     fn call(&mut self, id: ExprId) -> Planned<Kind> {
@@ -401,20 +339,12 @@ impl Planner<'_> {
                 let Expr::Literal(Literal::String(field)) = checked.ast.expr(args[1]) else {
                     return Err(failed("unsupported optional field selection"));
                 };
-                let qualifier = Qualifier {
-                    id,
-                    key: Key::Field(field.clone()),
-                    optional: true,
-                };
+                let qualifier = Qualifier { id, key: Key::Field(field.clone()), optional: true };
                 return self.qualified(args[0], qualifier).map(Kind::Attribute);
             }
             _ => {}
         }
-        let mut planned: Vec<Node> = target
-            .iter()
-            .chain(args)
-            .map(|a| self.node(*a))
-            .collect::<Planned<_>>()?;
+        let mut planned: Vec<Node> = target.iter().chain(args).map(|a| self.node(*a)).collect::<Planned<_>>()?;
         match function {
             operators::AND => return Ok(Kind::And(planned.into())),
             operators::OR => return Ok(Kind::Or(planned.into())),
@@ -453,12 +383,7 @@ impl Planner<'_> {
     }
 
     /// Operators with two operands; gives the operands back if it is something else.
-    fn operator(
-        &mut self,
-        function: &str,
-        overload: Option<&str>,
-        operands: Vec<Node>,
-    ) -> Planned<Result<Kind, Vec<Node>>> {
+    fn operator(&mut self, function: &str, overload: Option<&str>, operands: Vec<Node>) -> Planned<Result<Kind, Vec<Node>>> {
         let operator = match function {
             operators::ADD => Binary::Add,
             operators::SUBTRACT => Binary::Subtract,
@@ -478,50 +403,28 @@ impl Planner<'_> {
             return Err(failed("no such overload"));
         };
         Ok(Ok(match function {
-            operators::EQUALS | operators::NOT_EQUALS => Kind::Equal {
-                operands: Box::new(operands),
-                equals: function == operators::EQUALS,
-            },
-            "or" | "orValue" => Kind::OptionalOr {
-                operands: Box::new(operands),
-                unwrap: function == "orValue",
-            },
+            operators::EQUALS | operators::NOT_EQUALS => {
+                Kind::Equal { operands: Box::new(operands), equals: function == operators::EQUALS }
+            }
+            "or" | "orValue" => Kind::OptionalOr { operands: Box::new(operands), unwrap: function == "orValue" },
             operators::IN if overload == Some("in_list") => membership(operands),
-            _ => Kind::Binary {
-                operator,
-                charge: Charge::of(function, overload),
-                operands: Box::new(operands),
-            },
+            _ => Kind::Binary { operator, charge: Charge::of(function, overload), operands: Box::new(operands) },
         }))
     }
 
-    fn function(
-        &mut self,
-        function: &str,
-        overload: Option<&str>,
-        overloads: &[&'static Overload],
-        args: Vec<Node>,
-    ) -> Planned<Kind> {
+    fn function(&mut self, function: &str, overload: Option<&str>, overloads: &[&'static Overload], args: Vec<Node>) -> Planned<Kind> {
         let regex = match (function, args.get(1).map(|a| &a.kind)) {
             ("matches" | "find" | "findAll", Some(Kind::Const(Value::String(pattern)))) => {
                 Some(library::regex::compile(pattern).map_err(failed)?)
             }
             _ => None,
         };
-        let declared =
-            crate::declarations::find(function, true).ok_or_else(|| failed("no such overload"))?;
-        let stops = args.len() > 2
-            || overload.is_none()
-            || regex.is_some()
-            || overload == Some("string_format");
+        let declared = crate::declarations::find(function, true).ok_or_else(|| failed("no such overload"))?;
+        let stops = args.len() > 2 || overload.is_none() || regex.is_some() || overload == Some("string_format");
         let candidates = if overloads.len() == 1 {
             overloads.to_vec()
         } else {
-            declared
-                .overloads
-                .iter()
-                .filter(|o| o.parameters.len() == args.len())
-                .collect()
+            declared.overloads.iter().filter(|o| o.parameters.len() == args.len()).collect()
         };
         Ok(Kind::Call(Box::new(Call {
             function: declared.name,
@@ -537,14 +440,9 @@ impl Planner<'_> {
         let key = self.node(args[1])?;
         let key = match key.kind {
             Kind::Const(Value::String(name)) => Key::Field((&*name).into()),
-            Kind::Const(
-                value @ (Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_)),
-            ) => Key::Const(value),
+            Kind::Const(value @ (Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_))) => Key::Const(value),
             Kind::Const(other) => {
-                return Err(failed(format!(
-                    "invalid qualifier type: {}",
-                    go_type(&other)
-                )));
+                return Err(failed(format!("invalid qualifier type: {}", go_type(&other))));
             }
             _ => Key::Computed(uncharged(key)),
         };
@@ -562,23 +460,13 @@ impl Planner<'_> {
         let body = self.node(c.body)?;
         self.locals.truncate(slot);
         let charge = match self.checked.reference(id) {
-            Reference::Function {
-                name, overloads, ..
-            } => match overloads[..] {
+            Reference::Function { name, overloads, .. } => match overloads[..] {
                 [only] => Charge::of(name, Some(only.id)),
                 _ => Charge::Fixed(1),
             },
             _ => Charge::Fixed(0),
         };
-        Ok(Kind::Fold(Box::new(Fold {
-            kind: c.kind,
-            range,
-            slot,
-            two: c.var2.is_some(),
-            filter,
-            body,
-            charge,
-        })))
+        Ok(Kind::Fold(Box::new(Fold { kind: c.kind, range, slot, two: c.var2.is_some(), filter, body, charge })))
     }
 }
 
@@ -618,19 +506,7 @@ fn constant(literal: &Literal) -> Value<'static> {
 }
 
 fn is_conversion(function: &str) -> bool {
-    matches!(
-        function,
-        "bool"
-            | "bytes"
-            | "double"
-            | "duration"
-            | "dyn"
-            | "int"
-            | "string"
-            | "timestamp"
-            | "type"
-            | "uint"
-    )
+    matches!(function, "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint")
 }
 
 fn fold_conversion(overloads: &[&'static Overload], operand: Node) -> Planned<Kind> {
@@ -641,10 +517,7 @@ fn fold_conversion(overloads: &[&'static Overload], operand: Node) -> Planned<Ki
 }
 
 fn fold_map(entries: Vec<MapEntry>) -> Kind {
-    if !entries
-        .iter()
-        .all(|e| is_const(&e.key) && is_const(&e.value) && !e.optional)
-    {
+    if !entries.iter().all(|e| is_const(&e.key) && is_const(&e.value) && !e.optional) {
         return Kind::Map(entries.into());
     }
     let mut map = Entries::default();
@@ -658,26 +531,16 @@ fn fold_map(entries: Vec<MapEntry>) -> Kind {
 
 /// `x in list`, with a lookup if the list is constant and of scalars.
 fn membership(operands: [Node; 2]) -> Kind {
-    let scalar = |v: &Value<'_>| {
-        matches!(
-            v,
-            Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_)
-        )
-    };
+    let scalar = |v: &Value<'_>| matches!(v, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_));
     let [item, list] = operands;
     match list.kind {
-        Kind::Const(Value::List(List::Values(values))) if values.is_empty() => {
-            Kind::Const(Value::Bool(false))
-        }
+        Kind::Const(Value::List(List::Values(values))) if values.is_empty() => Kind::Const(Value::Bool(false)),
         Kind::Const(Value::List(List::Values(values))) if values.iter().all(scalar) => {
             let mut set = Entries::default();
             for value in values.iter() {
                 set.insert(value.clone(), Value::Null);
             }
-            Kind::InConstants {
-                item: Box::new(item),
-                set: Box::new(set),
-            }
+            Kind::InConstants { item: Box::new(item), set: Box::new(set) }
         }
         kind => Kind::Binary {
             operator: Binary::In,

@@ -33,13 +33,7 @@ pub struct Evaluation<'a> {
 }
 
 impl Program {
-    pub(crate) fn new(
-        source: &str,
-        checked: &Checked,
-        plan: Plan,
-        output_type: Type,
-        cost: CostEstimate,
-    ) -> Self {
+    pub(crate) fn new(source: &str, checked: &Checked, plan: Plan, output_type: Type, cost: CostEstimate) -> Self {
         let mut variables: Vec<String> = checked
             .references
             .iter()
@@ -50,14 +44,7 @@ impl Program {
             .collect();
         variables.sort();
         variables.dedup();
-        Program {
-            source: source.to_owned(),
-            plan,
-            output_type,
-            cost,
-            spans: checked.ast.spans.clone(),
-            variables,
-        }
+        Program { source: source.to_owned(), plan, output_type, cost, spans: checked.ast.spans.clone(), variables }
     }
 
     /// The text of the expression.
@@ -81,11 +68,7 @@ impl Program {
     }
 
     /// Evaluates. The cost is taken from the budget, also if the evaluation fails.
-    pub fn evaluate<'a>(
-        &'a self,
-        activation: &Activation<'a>,
-        budget: &mut Budget,
-    ) -> Result<Evaluation<'a>, EvalError> {
+    pub fn evaluate<'a>(&'a self, activation: &Activation<'a>, budget: &mut Budget) -> Result<Evaluation<'a>, EvalError> {
         let mut evaluator = Evaluator::<false>::new(&self.plan, activation, budget);
         let answer = evaluator.run();
         let cost = evaluator.meter.cost;
@@ -93,11 +76,7 @@ impl Program {
     }
 
     /// Evaluates and gives the cost also if the evaluation fails.
-    pub fn evaluate_with_cost<'a>(
-        &'a self,
-        activation: &Activation<'a>,
-        budget: &mut Budget,
-    ) -> (Result<Value<'a>, EvalError>, u64) {
+    pub fn evaluate_with_cost<'a>(&'a self, activation: &Activation<'a>, budget: &mut Budget) -> (Result<Value<'a>, EvalError>, u64) {
         let mut evaluator = Evaluator::<false>::new(&self.plan, activation, budget);
         let answer = evaluator.run();
         let cost = evaluator.meter.cost;
@@ -116,11 +95,7 @@ impl Program {
     /// let texts: Vec<String> = explanation.steps.iter().map(|s| s.to_string()).collect();
     /// assert_eq!(texts, ["n = 1", "1 = 1", "n + 1 = 2", "2 = 2", "n + 1 > 2 = false"]);
     /// ```
-    pub fn explain<'a>(
-        &'a self,
-        activation: &Activation<'a>,
-        budget: &mut Budget,
-    ) -> Explanation<'a> {
+    pub fn explain<'a>(&'a self, activation: &Activation<'a>, budget: &mut Budget) -> Explanation<'a> {
         let mut evaluator = Evaluator::<true>::new(&self.plan, activation, budget);
         let value = evaluator.run();
         let cost = evaluator.meter.cost;
@@ -130,11 +105,7 @@ impl Program {
 }
 
 /// Pays for an evaluation. One that was stopped keeps the reason why.
-fn settle<'a>(
-    answer: Result<Value<'a>, EvalError>,
-    budget: &mut Budget,
-    cost: u64,
-) -> Result<Value<'a>, EvalError> {
+fn settle<'a>(answer: Result<Value<'a>, EvalError>, budget: &mut Budget, cost: u64) -> Result<Value<'a>, EvalError> {
     let paid = budget.spend(cost);
     match answer {
         Err(error) if error.is_cancelled() => Err(error),

@@ -92,20 +92,10 @@ impl Schema {
         match schema.get("type").and_then(Json::as_str)? {
             "array" => {
                 let items = schema.get("items")?;
-                let element = Self::named(
-                    items,
-                    flag(items, "x-kubernetes-embedded-resource"),
-                    &format!("{name}.@idx"),
-                )?;
-                let max = integer(schema, "maxItems").map_or_else(
-                    || (MAX_REQUEST_SIZE_BYTES - 2) / (element.min_serialized_size + 1),
-                    |n| n.max(0),
-                );
-                Some(Schema::simple(
-                    Kind::List(Arc::new(element), list_type(schema)),
-                    max,
-                    2,
-                ))
+                let element = Self::named(items, flag(items, "x-kubernetes-embedded-resource"), &format!("{name}.@idx"))?;
+                let max = integer(schema, "maxItems")
+                    .map_or_else(|| (MAX_REQUEST_SIZE_BYTES - 2) / (element.min_serialized_size + 1), |n| n.max(0));
+                Some(Schema::simple(Kind::List(Arc::new(element), list_type(schema)), max, 2))
             }
             "object" => Self::object(schema, name),
             "string" => Some(Self::string(schema, max_length)),
@@ -118,15 +108,9 @@ impl Schema {
 
     fn object(schema: &Json, name: &str) -> Option<Schema> {
         if let Some(values @ Json::Object(_)) = schema.get("additionalProperties") {
-            let value = Self::named(
-                values,
-                flag(values, "x-kubernetes-embedded-resource"),
-                &format!("{name}.@elem"),
-            )?;
-            let max = integer(schema, "maxProperties").map_or_else(
-                || (MAX_REQUEST_SIZE_BYTES - 2) / (value.min_serialized_size + 6),
-                |n| n.max(0),
-            );
+            let value = Self::named(values, flag(values, "x-kubernetes-embedded-resource"), &format!("{name}.@elem"))?;
+            let max = integer(schema, "maxProperties")
+                .map_or_else(|| (MAX_REQUEST_SIZE_BYTES - 2) / (value.min_serialized_size + 6), |n| n.max(0));
             return Some(Schema::simple(Kind::Map(Arc::new(value)), max, 2));
         }
         let required: Vec<&str> = schema
@@ -134,18 +118,9 @@ impl Schema {
             .and_then(Json::as_array)
             .map(|names| names.iter().filter_map(Json::as_str).collect())
             .unwrap_or_default();
-        let mut object = Object {
-            name: name.into(),
-            fields: BTreeMap::new(),
-            escaped: HashMap::new(),
-        };
+        let mut object = Object { name: name.into(), fields: BTreeMap::new(), escaped: HashMap::new() };
         let mut min_size = 2;
-        for (property, field) in schema
-            .get("properties")
-            .and_then(Json::as_object)
-            .into_iter()
-            .flatten()
-        {
+        for (property, field) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
             let escaped = escape(property);
             let type_name = format!("{name}.{}", escaped.as_deref().unwrap_or(property));
             let embedded = flag(field, "x-kubernetes-embedded-resource");
@@ -158,10 +133,7 @@ impl Schema {
             if let Some(escaped) = escaped {
                 let escaped: Arc<str> = escaped.into();
                 object.escaped.insert(property.clone(), escaped.clone());
-                let field = Field {
-                    property: property.clone(),
-                    schema: Arc::new(field_schema),
-                };
+                let field = Field { property: property.clone(), schema: Arc::new(field_schema) };
                 object.fields.insert(escaped, field);
             }
         }
@@ -178,27 +150,16 @@ impl Schema {
             _ => {
                 let longest_enum = || {
                     let values = schema.get("enum")?.as_array()?;
-                    values
-                        .iter()
-                        .filter_map(Json::as_str)
-                        .map(|s| s.len() as i64)
-                        .max()
+                    values.iter().filter_map(Json::as_str).map(|s| s.len() as i64).max()
                 };
-                let max = max_length
-                    .map(|n| n.saturating_mul(4))
-                    .or_else(longest_enum)
-                    .unwrap_or(unbounded);
+                let max = max_length.map(|n| n.saturating_mul(4)).or_else(longest_enum).unwrap_or(unbounded);
                 Schema::simple(Kind::String, max, 2)
             }
         }
     }
 
     fn simple(kind: Kind, max_elements: i64, min_serialized_size: i64) -> Schema {
-        Schema {
-            kind,
-            max_elements,
-            min_serialized_size,
-        }
+        Schema { kind, max_elements, min_serialized_size }
     }
 
     /// The type that expressions see.
@@ -290,11 +251,7 @@ impl Schema {
         match &self.kind {
             Kind::List(inner, _) | Kind::Map(inner) => inner.each_object(found),
             Kind::Object(object) => {
-                let fields = object
-                    .fields
-                    .iter()
-                    .map(|(n, f)| (n.clone(), f.schema.cel_type()))
-                    .collect();
+                let fields = object.fields.iter().map(|(n, f)| (n.clone(), f.schema.cel_type())).collect();
                 found(&object.name, &fields);
                 for field in object.fields.values() {
                     field.schema.each_object(found);
@@ -339,16 +296,8 @@ fn list_type(schema: &Json) -> ListType {
     match schema.get("x-kubernetes-list-type").and_then(Json::as_str) {
         Some("set") => ListType::Set,
         Some("map") => {
-            let keys = schema
-                .get("x-kubernetes-list-map-keys")
-                .and_then(Json::as_array);
-            ListType::Map(
-                keys.into_iter()
-                    .flatten()
-                    .filter_map(Json::as_str)
-                    .map(str::to_owned)
-                    .collect(),
-            )
+            let keys = schema.get("x-kubernetes-list-map-keys").and_then(Json::as_array);
+            ListType::Map(keys.into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect())
         }
         _ => ListType::Atomic,
     }
@@ -357,14 +306,10 @@ fn list_type(schema: &Json) -> ListType {
 fn with_type_and_object_meta(schema: &Json) -> Json {
     let mut schema = schema.clone();
     let pointer = |path: &str| schema.pointer(path).and_then(Json::as_i64);
-    let name = pointer("/properties/metadata/properties/name/maxLength")
-        .map_or(MAX_NAME, |n| n.min(MAX_NAME));
-    let generate = pointer("/properties/metadata/properties/generateName/maxLength")
-        .map_or(MAX_NAME - 1, |n| n.min(MAX_NAME - 1));
+    let name = pointer("/properties/metadata/properties/name/maxLength").map_or(MAX_NAME, |n| n.min(MAX_NAME));
+    let generate = pointer("/properties/metadata/properties/generateName/maxLength").map_or(MAX_NAME - 1, |n| n.min(MAX_NAME - 1));
     if let Some(object) = schema.as_object_mut() {
-        let properties = object
-            .entry("properties")
-            .or_insert_with(|| serde_json::json!({}));
+        let properties = object.entry("properties").or_insert_with(|| serde_json::json!({}));
         if let Some(properties) = properties.as_object_mut() {
             properties.insert("kind".into(), serde_json::json!({"type": "string"}));
             properties.insert("apiVersion".into(), serde_json::json!({"type": "string"}));
@@ -441,18 +386,13 @@ mod tests {
 
     #[test]
     fn formats_decide_how_strings_are_read() {
-        let of = |format: &str| {
-            Schema::from_openapi(&json!({"type": "string", "format": format}), false)
-                .unwrap()
-                .cel_type()
-        };
+        let of = |format: &str| Schema::from_openapi(&json!({"type": "string", "format": format}), false).unwrap().cel_type();
         assert_eq!(of("date-time"), Type::Timestamp);
         assert_eq!(of("date"), Type::Timestamp);
         assert_eq!(of("duration"), Type::Duration);
         assert_eq!(of("byte"), Type::Bytes);
         assert_eq!(of("other"), Type::String);
-        let either =
-            Schema::from_openapi(&json!({"x-kubernetes-int-or-string": true}), false).unwrap();
+        let either = Schema::from_openapi(&json!({"x-kubernetes-int-or-string": true}), false).unwrap();
         assert_eq!(either.cel_type(), Type::Dyn);
     }
 
@@ -461,34 +401,20 @@ mod tests {
         let root = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a-b": {"type": "integer"}}}}});
         let schema = Schema::from_openapi(&root, true).unwrap();
         let metadata = schema.field("metadata").unwrap();
-        assert_eq!(
-            metadata.field("name").map(Schema::max_elements),
-            Some(253 * 4)
-        );
+        assert_eq!(metadata.field("name").map(Schema::max_elements), Some(253 * 4));
         assert!(metadata.field("labels").is_none());
         assert!(schema.field("spec").unwrap().field("a__dash__b").is_some());
     }
 
     #[test]
     fn bounds_come_from_the_schema_or_from_the_largest_request() {
-        let bounded = Schema::from_openapi(
-            &json!({"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 10}}),
-            false,
-        )
-        .unwrap();
+        let bounded =
+            Schema::from_openapi(&json!({"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 10}}), false).unwrap();
         assert_eq!(bounded.max_elements(), 5);
         assert_eq!(bounded.element().unwrap().max_elements(), 40);
-        let unbounded = Schema::from_openapi(
-            &json!({"type": "array", "items": {"type": "integer"}}),
-            false,
-        )
-        .unwrap();
+        let unbounded = Schema::from_openapi(&json!({"type": "array", "items": {"type": "integer"}}), false).unwrap();
         assert_eq!(unbounded.max_elements(), (3_145_728 - 2) / 2);
-        let map = Schema::from_openapi(
-            &json!({"type": "object", "additionalProperties": {"type": "string"}}),
-            false,
-        )
-        .unwrap();
+        let map = Schema::from_openapi(&json!({"type": "object", "additionalProperties": {"type": "string"}}), false).unwrap();
         assert_eq!(map.max_elements(), (3_145_728 - 2) / 8);
         assert_eq!(map.cel_type(), Type::map(Type::String, Type::String));
     }

@@ -20,10 +20,7 @@ pub struct Location {
 
 impl Location {
     /// The location of an issue that concerns the whole expression.
-    pub const NONE: Location = Location {
-        line: -1,
-        column: -1,
-    };
+    pub const NONE: Location = Location { line: -1, column: -1 };
 }
 
 /// One thing that is wrong with an expression.
@@ -45,17 +42,11 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub fn new(offset: u32, message: impl Into<String>) -> Self {
-        Finding {
-            offset: Some(offset),
-            message: message.into(),
-        }
+        Finding { offset: Some(offset), message: message.into() }
     }
 
     pub fn everywhere(message: impl Into<String>) -> Self {
-        Finding {
-            offset: None,
-            message: message.into(),
-        }
+        Finding { offset: None, message: message.into() }
     }
 }
 
@@ -74,16 +65,10 @@ impl Issues {
         findings.truncate(MAX_ISSUES);
         findings.sort_by_key(|f| f.offset);
         let issues = findings.into_iter().map(|finding| Issue {
-            location: finding
-                .offset
-                .map_or(Location::NONE, |offset| locate(source, offset as usize)),
+            location: finding.offset.map_or(Location::NONE, |offset| locate(source, offset as usize)),
             message: finding.message,
         });
-        Issues {
-            source: source.to_owned(),
-            issues: issues.collect(),
-            more,
-        }
+        Issues { source: source.to_owned(), issues: issues.collect(), more }
     }
 
     /// The issues, in the order of the text.
@@ -112,10 +97,7 @@ impl std::error::Error for Issues {}
 fn write_issue(f: &mut fmt::Formatter<'_>, source: &str, issue: &Issue) -> fmt::Result {
     let Location { line, column } = issue.location;
     write!(f, "ERROR: <input>:{line}:{}: {}", column + 1, issue.message)?;
-    let Some(snippet) = usize::try_from(line - 1)
-        .ok()
-        .and_then(|n| source.split('\n').nth(n))
-    else {
+    let Some(snippet) = usize::try_from(line - 1).ok().and_then(|n| source.split('\n').nth(n)) else {
         return Ok(());
     };
     if snippet.len() > MAX_SNIPPET {
@@ -136,10 +118,7 @@ fn write_issue(f: &mut fmt::Formatter<'_>, source: &str, issue: &Issue) -> fmt::
 fn locate(source: &str, offset: usize) -> Location {
     let before = source.get(..offset).unwrap_or(source);
     let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-    Location {
-        line: before.bytes().filter(|b| *b == b'\n').count() as i32 + 1,
-        column: before[line_start..].chars().count() as i32,
-    }
+    Location { line: before.bytes().filter(|b| *b == b'\n').count() as i32 + 1, column: before[line_start..].chars().count() as i32 }
 }
 
 #[cfg(test)]
@@ -151,10 +130,7 @@ mod tests {
         let source = "a\n'é' + x";
         let offset = source.find('x').unwrap() as u32;
         let issues = Issues::new(source, vec![Finding::new(offset, "bad")]);
-        assert_eq!(
-            issues.to_string(),
-            "ERROR: <input>:2:7: bad\n | 'é' + x\n | .．....^"
-        );
+        assert_eq!(issues.to_string(), "ERROR: <input>:2:7: bad\n | 'é' + x\n | .．....^");
     }
 
     #[test]

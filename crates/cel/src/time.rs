@@ -17,9 +17,7 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 impl Timestamp {
     /// A timestamp from seconds since 1970, if it is in range.
     pub fn from_seconds(seconds: i64) -> Option<Timestamp> {
-        (MIN_SECONDS..=MAX_SECONDS)
-            .contains(&seconds)
-            .then_some(Timestamp { seconds, nanos: 0 })
+        (MIN_SECONDS..=MAX_SECONDS).contains(&seconds).then_some(Timestamp { seconds, nanos: 0 })
     }
 
     /// A timestamp from nanoseconds since 1970, if it is in range.
@@ -49,9 +47,7 @@ impl Timestamp {
         };
         let separator = |at: usize, c: u8| (b.get(at) == Some(&c)).then_some(());
         let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-        separator(4, b'-')
-            .and(separator(7, b'-'))
-            .and(separator(10, b'T'))?;
+        separator(4, b'-').and(separator(7, b'-')).and(separator(10, b'T'))?;
         let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
         separator(13, b':').and(separator(16, b':'))?;
         let valid_day = (1..=12).contains(&month) && day >= 1 && day <= days_in_month(year, month);
@@ -61,10 +57,7 @@ impl Timestamp {
         let mut at = 19;
         let mut nanos = 0u32;
         if b.get(at) == Some(&b'.') {
-            let digits = b[at + 1..]
-                .iter()
-                .take_while(|c| c.is_ascii_digit())
-                .count();
+            let digits = b[at + 1..].iter().take_while(|c| c.is_ascii_digit()).count();
             if digits == 0 {
                 return None;
             }
@@ -88,9 +81,7 @@ impl Timestamp {
             }
             _ => return None,
         };
-        let seconds =
-            days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
-                - offset;
+        let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - offset;
         Timestamp::from_seconds(seconds).map(|t| Timestamp { nanos, ..t })
     }
 
@@ -157,24 +148,15 @@ pub(crate) struct Parts {
 }
 
 fn fixed_offset(zone: &str, hours: &str, minutes: &str) -> Result<i64, String> {
-    let number = |text: &str| {
-        text.parse::<i64>()
-            .map_err(|_| format!("strconv.Atoi: parsing {text:?}: invalid syntax"))
-    };
+    let number = |text: &str| text.parse::<i64>().map_err(|_| format!("strconv.Atoi: parsing {text:?}: invalid syntax"));
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     if !(0..=59).contains(&minutes) {
-        return Err(format!(
-            "timezone offset minutes out of range [0, 59]: {zone}"
-        ));
+        return Err(format!("timezone offset minutes out of range [0, 59]: {zone}"));
     }
     if hours.abs() > 1_000 {
         return Err(format!("timezone offset hours out of range: {zone}"));
     }
-    let minutes = if zone.starts_with('-') {
-        hours * 60 - minutes
-    } else {
-        hours * 60 + minutes
-    };
+    let minutes = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };
     Ok(minutes * 60)
 }
 
@@ -204,16 +186,11 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let day_of_era = z.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     (year, month, day)
 }
@@ -245,9 +222,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
         if whole.is_empty() && fraction.is_empty() {
             return None;
         }
-        let unit_len = rest
-            .find(|c: char| c == '.' || c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let unit_len = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
         let unit: i128 = match &rest[..unit_len] {
             "ns" => 1,
             "us" | "µs" | "μs" => 1_000,
@@ -258,11 +233,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
             _ => return None,
         };
         rest = &rest[unit_len..];
-        let whole: i128 = if whole.is_empty() {
-            0
-        } else {
-            whole.parse::<u64>().ok()?.into()
-        };
+        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.into() };
         total += whole * unit;
         if !fraction.is_empty() {
             let fraction = &fraction[..fraction.len().min(18)];
@@ -288,28 +259,11 @@ mod tests {
 
     #[test]
     fn timestamps_survive_their_text() {
-        for text in [
-            "2009-02-13T23:31:30Z",
-            "0001-01-01T00:00:00Z",
-            "9999-12-31T23:59:59.999999999Z",
-            "2024-02-29T01:02:03.5Z",
-        ] {
-            assert_eq!(
-                Timestamp::parse(text).map(|t| t.to_string()).as_deref(),
-                Some(text)
-            );
+        for text in ["2009-02-13T23:31:30Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "2024-02-29T01:02:03.5Z"] {
+            assert_eq!(Timestamp::parse(text).map(|t| t.to_string()).as_deref(), Some(text));
         }
-        assert_eq!(
-            Timestamp::parse("2009-02-13T23:31:30+01:30").map(Timestamp::seconds),
-            Some(1_234_562_490)
-        );
-        for bad in [
-            "0000-01-01T00:00:00Z",
-            "2023-02-29T00:00:00Z",
-            "2023-01-01",
-            "2023-01-01T00:00:00",
-            "2023-01-01t00:00:00z",
-        ] {
+        assert_eq!(Timestamp::parse("2009-02-13T23:31:30+01:30").map(Timestamp::seconds), Some(1_234_562_490));
+        for bad in ["0000-01-01T00:00:00Z", "2023-02-29T00:00:00Z", "2023-01-01", "2023-01-01T00:00:00", "2023-01-01t00:00:00z"] {
             assert_eq!(Timestamp::parse(bad), None, "{bad}");
         }
     }
@@ -318,15 +272,9 @@ mod tests {
     fn parts_follow_the_zone() {
         let t = Timestamp::parse("2009-02-13T23:31:30.25Z").unwrap();
         let p = t.parts(Some("Asia/Kathmandu")).unwrap();
-        assert_eq!(
-            (p.day, p.hour, p.minute, p.day_of_week, p.milliseconds),
-            (14, 5, 16, 6, 250)
-        );
+        assert_eq!((p.day, p.hour, p.minute, p.day_of_week, p.milliseconds), (14, 5, 16, 6, 250));
         let p = t.parts(Some("-02:30")).unwrap();
-        assert_eq!(
-            (p.hour, p.minute, p.day_of_year, p.year, p.month, p.second),
-            (21, 1, 43, 2009, 2, 30)
-        );
+        assert_eq!((p.hour, p.minute, p.day_of_year, p.year, p.month, p.second), (21, 1, 43, 2009, 2, 30));
         assert!(t.parts(Some("Nowhere/Land")).is_err());
         assert!(t.parts(Some("01:70")).is_err());
     }

@@ -165,12 +165,7 @@ impl fmt::Display for InMessages<'_> {
             Type::Opaque(name, parameters) if !parameters.is_empty() => {
                 write!(f, "{name}(")?;
                 for (i, parameter) in parameters.iter().enumerate() {
-                    write!(
-                        f,
-                        "{}{}",
-                        if i > 0 { ", " } else { "" },
-                        InMessages(parameter)
-                    )?;
+                    write!(f, "{}{}", if i > 0 { ", " } else { "" }, InMessages(parameter))?;
                 }
                 f.write_str(")")
             }
@@ -219,18 +214,9 @@ mod tests {
     #[test]
     fn types_are_written_in_two_ways() {
         let t = Type::map(Type::String, Type::optional(Type::Timestamp));
-        assert_eq!(
-            t.to_string(),
-            "map(string, optional_type(google.protobuf.Timestamp))"
-        );
-        assert_eq!(
-            t.in_messages().to_string(),
-            "map(string, optional_type(timestamp))"
-        );
-        assert_eq!(
-            signature(true, &[Type::String, Type::Null]),
-            "string.(null)"
-        );
+        assert_eq!(t.to_string(), "map(string, optional_type(google.protobuf.Timestamp))");
+        assert_eq!(t.in_messages().to_string(), "map(string, optional_type(timestamp))");
+        assert_eq!(signature(true, &[Type::String, Type::Null]), "string.(null)");
         assert_eq!(signature(false, &[Type::list(Type::Int)]), "(list(int))");
     }
 }

@@ -51,11 +51,7 @@ impl Substitution {
     }
 
     /// As [`assignable`](Self::assignable), for all of a list of arguments at once.
-    pub fn assignable_all<'t>(
-        &mut self,
-        from: &[Type],
-        to: impl ExactSizeIterator<Item = &'t Type>,
-    ) -> bool {
+    pub fn assignable_all<'t>(&mut self, from: &[Type], to: impl ExactSizeIterator<Item = &'t Type>) -> bool {
         if from.len() != to.len() {
             return false;
         }
@@ -86,17 +82,14 @@ impl Substitution {
             return true;
         }
         match (from, to) {
-            (Type::Null, other) | (other, Type::Null) => matches!(
-                other,
-                Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp
-            ),
+            (Type::Null, other) | (other, Type::Null) => {
+                matches!(other, Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp)
+            }
             (Type::Type(_), Type::Type(_)) => true,
             (Type::List(a), Type::List(b)) => self.fits(a, b),
             (Type::Map(a), Type::Map(b)) => self.fits(&a.0, &b.0) && self.fits(&a.1, &b.1),
             (Type::Opaque(name, a), Type::Opaque(other, b)) => {
-                name == other
-                    && a.len() == b.len()
-                    && a.iter().zip(b.iter()).all(|(a, b)| self.fits(a, b))
+                name == other && a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| self.fits(a, b))
             }
             _ => from == to,
         }
@@ -133,13 +126,9 @@ impl Substitution {
             return false;
         }
         match t {
-            Type::Variable(_) => self
-                .find(t)
-                .is_none_or(|bound| self.absent_from(variable, bound)),
+            Type::Variable(_) => self.find(t).is_none_or(|bound| self.absent_from(variable, bound)),
             Type::List(inner) | Type::Type(Some(inner)) => self.absent_from(variable, inner),
-            Type::Map(entry) => {
-                self.absent_from(variable, &entry.0) && self.absent_from(variable, &entry.1)
-            }
+            Type::Map(entry) => self.absent_from(variable, &entry.0) && self.absent_from(variable, &entry.1),
             Type::Opaque(_, parameters) => parameters.iter().all(|p| self.absent_from(variable, p)),
             _ => true,
         }
@@ -153,15 +142,11 @@ impl Substitution {
         match t {
             Type::Variable(_) if to_dyn => Type::Dyn,
             Type::List(element) => Type::list(self.resolve(element, to_dyn)),
-            Type::Map(entry) => Type::map(
-                self.resolve(&entry.0, to_dyn),
-                self.resolve(&entry.1, to_dyn),
-            ),
+            Type::Map(entry) => Type::map(self.resolve(&entry.0, to_dyn), self.resolve(&entry.1, to_dyn)),
             Type::Type(Some(inner)) => Type::type_of(self.resolve(inner, to_dyn)),
-            Type::Opaque(name, parameters) if !parameters.is_empty() => Type::Opaque(
-                name.clone(),
-                parameters.iter().map(|p| self.resolve(p, to_dyn)).collect(),
-            ),
+            Type::Opaque(name, parameters) if !parameters.is_empty() => {
+                Type::Opaque(name.clone(), parameters.iter().map(|p| self.resolve(p, to_dyn)).collect())
+            }
             _ => t.clone(),
         }
     }
@@ -181,15 +166,9 @@ fn equal_or_less_specific(a: &Type, b: &Type) -> bool {
     }
     match (a, b) {
         (Type::List(a), Type::List(b)) => equal_or_less_specific(a, b),
-        (Type::Map(a), Type::Map(b)) => {
-            equal_or_less_specific(&a.0, &b.0) && equal_or_less_specific(&a.1, &b.1)
-        }
+        (Type::Map(a), Type::Map(b)) => equal_or_less_specific(&a.0, &b.0) && equal_or_less_specific(&a.1, &b.1),
         (Type::Opaque(name, a), Type::Opaque(other, b)) => {
-            name == other
-                && a.len() == b.len()
-                && a.iter()
-                    .zip(b.iter())
-                    .all(|(a, b)| equal_or_less_specific(a, b))
+            name == other && a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| equal_or_less_specific(a, b))
         }
         (Type::Type(_), Type::Type(_)) => true,
         _ => a == b,
@@ -199,23 +178,15 @@ fn equal_or_less_specific(a: &Type, b: &Type) -> bool {
 /// Puts the given variables in place of the declared ones.
 pub(crate) fn instantiate(t: &Type, variables: &[(char, Type)]) -> Type {
     match t {
-        Type::Variable(TypeVariable::Declared(name)) => variables
-            .iter()
-            .find(|(n, _)| n == name)
-            .map_or(Type::Dyn, |(_, fresh)| fresh.clone()),
+        Type::Variable(TypeVariable::Declared(name)) => {
+            variables.iter().find(|(n, _)| n == name).map_or(Type::Dyn, |(_, fresh)| fresh.clone())
+        }
         Type::List(element) => Type::list(instantiate(element, variables)),
-        Type::Map(entry) => Type::map(
-            instantiate(&entry.0, variables),
-            instantiate(&entry.1, variables),
-        ),
+        Type::Map(entry) => Type::map(instantiate(&entry.0, variables), instantiate(&entry.1, variables)),
         Type::Type(Some(inner)) => Type::type_of(instantiate(inner, variables)),
-        Type::Opaque(name, parameters) if !parameters.is_empty() => Type::Opaque(
-            name.clone(),
-            parameters
-                .iter()
-                .map(|p| instantiate(p, variables))
-                .collect(),
-        ),
+        Type::Opaque(name, parameters) if !parameters.is_empty() => {
+            Type::Opaque(name.clone(), parameters.iter().map(|p| instantiate(p, variables)).collect())
+        }
         _ => t.clone(),
     }
 }

@@ -11,10 +11,7 @@ use crate::types::Type;
 use crate::value::Value;
 
 pub(crate) fn validate(checked: &Checked) -> Vec<Finding> {
-    let mut validator = Validator {
-        checked,
-        found: Vec::new(),
-    };
+    let mut validator = Validator { checked, found: Vec::new() };
     let formatted = inside_format(checked);
     for id in 0..checked.ast.nodes.len() as ExprId {
         validator.literal_argument(id);
@@ -23,8 +20,7 @@ pub(crate) fn validate(checked: &Checked) -> Vec<Finding> {
             validator.homogeneous(id);
         }
     }
-    let placed =
-        |(id, message): (ExprId, String)| Finding::new(checked.ast.offsets[id as usize], message);
+    let placed = |(id, message): (ExprId, String)| Finding::new(checked.ast.offsets[id as usize], message);
     validator.found.into_iter().map(placed).collect()
 }
 
@@ -51,10 +47,7 @@ fn children(expr: &Expr) -> Vec<ExprId> {
         Expr::List { items, .. } => items.clone(),
         Expr::Map(entries) => entries.iter().flat_map(|e| [e.key, e.value]).collect(),
         Expr::Struct { fields, .. } => fields.iter().map(|f| f.value).collect(),
-        Expr::Comprehension(c) => [Some(c.range), c.filter, Some(c.body)]
-            .into_iter()
-            .flatten()
-            .collect(),
+        Expr::Comprehension(c) => [Some(c.range), c.filter, Some(c.body)].into_iter().flatten().collect(),
         Expr::OptMap { target, body, .. } => vec![*target, *body],
     }
 }
@@ -82,38 +75,24 @@ impl Validator<'_> {
             _ => true,
         };
         if !valid {
-            self.found
-                .push((*arg, format!("invalid {function} argument")));
+            self.found.push((*arg, format!("invalid {function} argument")));
         }
     }
 
     fn homogeneous(&mut self, id: ExprId) {
         let unwrapped = |id: ExprId, optional: bool| {
             let t = self.checked.type_of(id);
-            if optional {
-                t.unwrap_optional().unwrap_or(t).clone()
-            } else {
-                t.clone()
-            }
+            if optional { t.unwrap_optional().unwrap_or(t).clone() } else { t.clone() }
         };
         let mut found = Vec::new();
         match self.checked.ast.expr(id) {
             Expr::List { items, optional } => {
-                let types = items
-                    .iter()
-                    .enumerate()
-                    .map(|(i, item)| (*item, unwrapped(*item, optional.contains(&i))));
+                let types = items.iter().enumerate().map(|(i, item)| (*item, unwrapped(*item, optional.contains(&i))));
                 found.extend(first_difference(types));
             }
             Expr::Map(entries) => {
-                found.extend(differences(
-                    entries.iter().map(|e| (e.key, unwrapped(e.key, false))),
-                ));
-                found.extend(differences(
-                    entries
-                        .iter()
-                        .map(|e| (e.value, unwrapped(e.value, e.optional))),
-                ));
+                found.extend(differences(entries.iter().map(|e| (e.key, unwrapped(e.key, false)))));
+                found.extend(differences(entries.iter().map(|e| (e.value, unwrapped(e.value, e.optional)))));
             }
             _ => {}
         }
@@ -124,10 +103,9 @@ impl Validator<'_> {
         let Some(Called { function: "format", target: Some(target), args: [arguments], .. }) = self.checked.function(id) else {
             return;
         };
-        let (Expr::Literal(Literal::String(format)), Expr::List { items, .. }) = (
-            self.checked.ast.expr(target),
-            self.checked.ast.expr(*arguments),
-        ) else {
+        let (Expr::Literal(Literal::String(format)), Expr::List { items, .. }) =
+            (self.checked.ast.expr(target), self.checked.ast.expr(*arguments))
+        else {
             return;
         };
         let mut rest = &**format;
@@ -146,18 +124,14 @@ impl Validator<'_> {
                     };
                     used += 1;
                     if let Some(bad) = self.unfit(*item, clause.verb) {
-                        let message =
-                            string_format::mismatch(clause.verb, self.checked.type_of(bad).name());
+                        let message = string_format::mismatch(clause.verb, self.checked.type_of(bad).name());
                         return self.found.push((bad, message));
                     }
                 }
             }
         }
         if items.len() > used {
-            let message = format!(
-                "too many arguments supplied to string.format (expected {used}, got {})",
-                items.len()
-            );
+            let message = format!("too many arguments supplied to string.format (expected {used}, got {})", items.len());
             self.found.push((id, message));
         }
     }
@@ -180,10 +154,7 @@ impl Validator<'_> {
         }
         match self.checked.ast.expr(id) {
             Expr::List { items, .. } => items.iter().find_map(|i| self.unfit(*i, 's')),
-            Expr::Map(entries) => entries
-                .iter()
-                .flat_map(|e| [e.key, e.value])
-                .find_map(|i| self.unfit(i, 's')),
+            Expr::Map(entries) => entries.iter().flat_map(|e| [e.key, e.value]).find_map(|i| self.unfit(i, 's')),
             _ => None,
         }
     }
@@ -210,13 +181,7 @@ fn differences(mut types: impl Iterator<Item = Typed>) -> Vec<(ExprId, String)> 
         return Vec::new();
     };
     let different = types.filter(|(_, t)| !equivalent(&first, t));
-    let message = |t: &Type| {
-        format!(
-            "expected type '{}' but found '{}'",
-            first.in_messages(),
-            t.in_messages()
-        )
-    };
+    let message = |t: &Type| format!("expected type '{}' but found '{}'", first.in_messages(), t.in_messages());
     different.map(|(id, t)| (id, message(&t))).collect()
 }
 
@@ -226,9 +191,7 @@ fn equivalent(a: &Type, b: &Type) -> bool {
         (Type::List(a), Type::List(b)) => equivalent(a, b),
         (Type::Map(a), Type::Map(b)) => equivalent(&a.0, &b.0) && equivalent(&a.1, &b.1),
         (Type::Opaque(name, a), Type::Opaque(other, b)) => {
-            name == other
-                && a.len() == b.len()
-                && a.iter().zip(b.iter()).all(|(a, b)| equivalent(a, b))
+            name == other && a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| equivalent(a, b))
         }
         (Type::Type(_), Type::Type(_)) => true,
         _ => a == b,

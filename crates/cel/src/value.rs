@@ -134,11 +134,7 @@ impl<'a> List<'a> {
 
     /// The elements in order.
     pub fn iter(&self) -> ListIter<'_, 'a> {
-        ListIter {
-            list: self,
-            at: 0,
-            pending: Vec::new(),
-        }
+        ListIter { list: self, at: 0, pending: Vec::new() }
     }
 
     /// This list with another one after it. Takes no longer for long lists than for short ones.
@@ -153,11 +149,7 @@ impl<'a> List<'a> {
         if len <= COPIED {
             return List::Values(self.iter().chain(other.iter()).collect());
         }
-        List::Concat(Arc::new(Concat {
-            first: self.clone(),
-            second: other.clone(),
-            len,
-        }))
+        List::Concat(Arc::new(Concat { first: self.clone(), second: other.clone(), len }))
     }
 }
 
@@ -245,10 +237,7 @@ impl Key {
             Value::Int(i) => Key::Int(*i),
             Value::Uint(u) => i64::try_from(*u).map_or(Key::Uint(*u), Key::Int),
             Value::Double(d) => {
-                if d.fract() == 0.0
-                    && *d >= -9.223_372_036_854_775e18
-                    && *d <= 9.223_372_036_854_775e18
-                {
+                if d.fract() == 0.0 && *d >= -9.223_372_036_854_775e18 && *d <= 9.223_372_036_854_775e18 {
                     Key::Int(*d as i64)
                 } else if d.fract() == 0.0 && *d >= 0.0 && *d < 1.844_674_407_370_955e19 {
                     Key::Uint(*d as u64)
@@ -297,11 +286,7 @@ impl<'a> Entries<'a> {
     fn reindex(&mut self) {
         self.index.clear();
         if self.entries.len() > SEARCHED {
-            let keys = self
-                .entries
-                .iter()
-                .enumerate()
-                .filter_map(|(at, (key, _))| Some((Key::of(key)?, at)));
+            let keys = self.entries.iter().enumerate().filter_map(|(at, (key, _))| Some((Key::of(key)?, at)));
             self.index = keys.collect();
         }
     }
@@ -339,9 +324,7 @@ impl<'a> Map<'a> {
         match (self, key) {
             (Map::Json(..), Value::String(name)) => self.get_str(name),
             (Map::Json(..), _) => None,
-            (Map::Entries(entries), _) => entries
-                .position(key)
-                .map(|at| entries.entries[at].1.clone()),
+            (Map::Entries(entries), _) => entries.position(key).map(|at| entries.entries[at].1.clone()),
         }
     }
 
@@ -351,16 +334,11 @@ impl<'a> Map<'a> {
             Map::Json(object, None) => object.get(name).map(|value| Value::from_json(value, None)),
             Map::Json(object, Some(schema)) => {
                 let (property, schema) = schema.property(name);
-                object
-                    .get(property)
-                    .map(|value| Value::from_json(value, schema))
+                object.get(property).map(|value| Value::from_json(value, schema))
             }
             Map::Entries(entries) => {
                 if entries.index.is_empty() {
-                    let found = entries
-                        .entries
-                        .iter()
-                        .find(|(k, _)| matches!(k, Value::String(s) if **s == *name));
+                    let found = entries.entries.iter().find(|(k, _)| matches!(k, Value::String(s) if **s == *name));
                     return found.map(|(_, v)| v.clone());
                 }
                 self.get(&Value::String(Text::Shared(name.into())))
@@ -373,10 +351,7 @@ impl<'a> Map<'a> {
         match self {
             Map::Json(object, schema) => Box::new(object.iter().map(move |(key, value)| {
                 let schema = schema.and_then(|s| s.property_by_json_name(key));
-                (
-                    Value::String(Text::Borrowed(key)),
-                    Value::from_json(value, schema),
-                )
+                (Value::String(Text::Borrowed(key)), Value::from_json(value, schema))
             })),
             Map::Entries(entries) => Box::new(entries.entries.iter().cloned()),
         }
@@ -385,9 +360,7 @@ impl<'a> Map<'a> {
     /// The key at a position in that order.
     pub(crate) fn keys(&self) -> Box<dyn Iterator<Item = Value<'a>> + '_> {
         match self {
-            Map::Json(object, _) => {
-                Box::new(object.keys().map(|key| Value::String(Text::Borrowed(key))))
-            }
+            Map::Json(object, _) => Box::new(object.keys().map(|key| Value::String(Text::Borrowed(key)))),
             Map::Entries(entries) => Box::new(entries.entries.iter().map(|(key, _)| key.clone())),
         }
     }
@@ -411,10 +384,7 @@ pub struct Struct<'a> {
 impl<'a> Struct<'a> {
     /// The value of a field that was set.
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
-        self.fields
-            .iter()
-            .find(|(n, _)| **n == *name)
-            .map(|(_, v)| v)
+        self.fields.iter().find(|(n, _)| **n == *name).map(|(_, v)| v)
     }
 }
 

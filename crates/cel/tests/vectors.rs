@@ -23,9 +23,7 @@ fn read(path: PathBuf) -> Vec<Json> {
 /// Doubles are compared as numbers; everything else as it is written.
 fn same(expected: &Json, found: &Json) -> bool {
     match (expected, found) {
-        (Json::Object(a), Json::Object(b))
-            if a.contains_key("double") && b.contains_key("double") =>
-        {
+        (Json::Object(a), Json::Object(b)) if a.contains_key("double") && b.contains_key("double") => {
             let number = |j: &Json| match j {
                 Json::String(s) => s.parse::<f64>().ok(),
                 j => j.as_f64(),
@@ -35,12 +33,8 @@ fn same(expected: &Json, found: &Json) -> bool {
                 _ => false,
             }
         }
-        (Json::Object(a), Json::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w)))
-        }
-        (Json::Array(a), Json::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
-        }
+        (Json::Object(a), Json::Object(b)) => a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w))),
+        (Json::Array(a), Json::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
         _ => expected == found,
     }
 }
@@ -66,10 +60,8 @@ fn kubernetes_gives_the_same_answers() {
         let found = evaluate_line(&json!({"expr": expr}));
         let mut wrong = Vec::new();
         for key in ["type", "cost", "estMin", "estMax"] {
-            let any_order = key == "cost"
-                && costs_in_any_order(expr).is_some_and(|costs| {
-                    found["cost"].as_u64().is_some_and(|c| costs.contains(&c))
-                });
+            let any_order =
+                key == "cost" && costs_in_any_order(expr).is_some_and(|costs| found["cost"].as_u64().is_some_and(|c| costs.contains(&c)));
             if case.get(key) != found.get(key) && !any_order {
                 wrong.push(key);
             }
@@ -83,27 +75,16 @@ fn kubernetes_gives_the_same_answers() {
             wrong.push("error");
         }
         // The file has the first line only.
-        let first_line = |j: Option<&Json>| {
-            j.and_then(Json::as_str)
-                .and_then(|s| s.lines().next())
-                .map(str::to_owned)
-        };
+        let first_line = |j: Option<&Json>| j.and_then(Json::as_str).and_then(|s| s.lines().next()).map(str::to_owned);
         if first_line(case.get("compileError")) != first_line(found.get("compileError")) {
             wrong.push("compileError");
         }
         if !wrong.is_empty() {
-            failures.push(format!(
-                "{expr}\n  wrong {wrong:?}\n  expected {case}\n  found    {found}"
-            ));
+            failures.push(format!("{expr}\n  wrong {wrong:?}\n  expected {case}\n  found    {found}"));
         }
     }
     println!("{} of {} agree", cases.len() - failures.len(), cases.len());
-    assert!(
-        failures.is_empty(),
-        "{} differ:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Why Kubernetes answers a public vector differently, or cannot be asked it at all.
@@ -116,10 +97,7 @@ fn not_kubernetes(file: &str, case: &Json) -> Option<&'static str> {
     if has("container") {
         return Some("Kubernetes sets no container");
     }
-    if case["types"]
-        .as_object()
-        .is_some_and(|types| types.values().any(Json::is_object))
-    {
+    if case["types"].as_object().is_some_and(|types| types.values().any(Json::is_object)) {
         return Some("Kubernetes declares no functions of its own for a test");
     }
     if file == "math_ext.json" {
@@ -132,26 +110,19 @@ fn not_kubernetes(file: &str, case: &Json) -> Option<&'static str> {
         | "{1u: 1.0, 2: 2.0, 3u: 3.0}[2u]"
         | "{'content-type': 'application/json', 'content-length': 145}.`content-type` == 'application/json'"
         | "[1, 'foo', 3].exists(e, e != '1')"
-        | "{'key':1, 1:21}.exists(k, v, k != 2 && v != 22)" => {
-            Some("Kubernetes wants the elements of a literal to have one type")
-        }
-        "[optional.of(1), null][0]" => {
-            Some("Kubernetes wants the elements of a literal to have one type")
-        }
+        | "{'key':1, 1:21}.exists(k, v, k != 2 && v != 22)" => Some("Kubernetes wants the elements of a literal to have one type"),
+        "[optional.of(1), null][0]" => Some("Kubernetes wants the elements of a literal to have one type"),
         "'☺'.reverse() == '☺'" | "'Ta©oCαt'.reverse() == 'tαCo©aT'" => {
             Some("Kubernetes has version 2 of the strings library, without reverse")
         }
-        "'tacocat'.indexOf('a', 30) == -1" => {
-            Some("Kubernetes finds nothing beyond the end, and says so with -1")
-        }
+        "'tacocat'.indexOf('a', 30) == -1" => Some("Kubernetes finds nothing beyond the end, and says so with -1"),
         "str_var.format([1052.032911275])"
         | "\"%s\".format([{1: \"value1\", uint(2): \"value2\", true: double(\"NaN\")}])"
         | "\"%s\".format([[double(\"NaN\"), double(\"Infinity\"), double(\"-Infinity\")]])"
         | "\"%s\".format([{\"strKey\":\"x\", 6:duration(\"422s\"), true:42}])" => {
             Some("Kubernetes has version 2 of the strings library, which writes these differently")
         }
-        "ip('::ffff:c0a8:1') == ip('192.168.0.1')"
-        | "ip('::ffff:c0a8:1') == ip('192.168.10.1')" => {
+        "ip('::ffff:c0a8:1') == ip('192.168.0.1')" | "ip('::ffff:c0a8:1') == ip('192.168.10.1')" => {
             Some("Kubernetes refuses IPv4 addresses in IPv6 form")
         }
         "\"%e\".format([3u])" | "\"%d\".format([double(\"-Infinity\")])" => {
@@ -167,12 +138,8 @@ fn public_vectors_agree_where_kubernetes_does() {
         return;
     };
     let golden = read(folder.join("kubernetes-golden.json"));
-    let answered: std::collections::HashSet<&str> =
-        golden.iter().filter_map(|c| c["expr"].as_str()).collect();
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder.join("spec"))
-        .unwrap()
-        .map(|f| f.unwrap().path())
-        .collect();
+    let answered: std::collections::HashSet<&str> = golden.iter().filter_map(|c| c["expr"].as_str()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder.join("spec")).unwrap().map(|f| f.unwrap().path()).collect();
     files.sort();
     let (mut played, mut skipped, mut failures) = (0, 0, Vec::new());
     for path in files {
@@ -180,9 +147,7 @@ fn public_vectors_agree_where_kubernetes_does() {
         for case in read(path) {
             let expr = case["expr"].as_str().unwrap();
             // The golden file has Kubernetes' own answer to most of them, and that is the one that counts.
-            if case.get("bindings").is_none() && answered.contains(expr)
-                || not_kubernetes(&file, &case).is_some()
-            {
+            if case.get("bindings").is_none() && answered.contains(expr) || not_kubernetes(&file, &case).is_some() {
                 skipped += 1;
                 continue;
             }
@@ -199,14 +164,6 @@ fn public_vectors_agree_where_kubernetes_does() {
             }
         }
     }
-    println!(
-        "{} of {played} agree, {skipped} are answered by the golden file or are not for Kubernetes",
-        played - failures.len()
-    );
-    assert!(
-        failures.is_empty(),
-        "{} differ:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    println!("{} of {played} agree, {skipped} are answered by the golden file or are not for Kubernetes", played - failures.len());
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
 }

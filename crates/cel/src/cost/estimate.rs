@@ -15,14 +15,8 @@ use crate::types::Type;
 
 /// Estimates what a checked expression costs.
 pub(crate) fn estimate(checked: &Checked, environment: &Environment) -> CostEstimate {
-    let mut estimator = Estimator {
-        checked,
-        environment,
-        paths: HashMap::new(),
-        sizes: HashMap::new(),
-        entries: HashMap::new(),
-        locals: Vec::new(),
-    };
+    let mut estimator =
+        Estimator { checked, environment, paths: HashMap::new(), sizes: HashMap::new(), entries: HashMap::new(), locals: Vec::new() };
     estimator.cost(checked.ast.root)
 }
 
@@ -49,11 +43,7 @@ struct Entry {
 impl Entry {
     fn union(a: Option<Entry>, b: Option<Entry>) -> Option<Entry> {
         let (a, b) = (a?, b?);
-        Some(Entry {
-            list: a.list,
-            key: a.key.union(b.key),
-            value: a.value.union(b.value),
-        })
+        Some(Entry { list: a.list, key: a.key.union(b.key), value: a.value.union(b.value) })
     }
 }
 
@@ -78,9 +68,7 @@ const ONE: CostEstimate = CostEstimate::fixed(SELECT_AND_IDENT);
 impl Estimator<'_> {
     /// The size of an argument, or of anything at all.
     pub fn size(&self, node: &Node) -> Size {
-        node.size
-            .or_else(|| self.schema_size(&node.path))
-            .unwrap_or(Size::UNKNOWN)
+        node.size.or_else(|| self.schema_size(&node.path)).unwrap_or(Size::UNKNOWN)
     }
 
     /// The literal that an argument is.
@@ -100,12 +88,7 @@ impl Estimator<'_> {
         if !path.is_empty() {
             path.push("@items".into());
         }
-        Some(Node {
-            id: None,
-            cel_type,
-            path,
-            size: None,
-        })
+        Some(Node { id: None, cel_type, path, size: None })
     }
 
     fn schema_size(&self, path: &Path) -> Option<Size> {
@@ -121,10 +104,7 @@ impl Estimator<'_> {
                 name => schema.field(name)?,
             };
         }
-        Some(Size {
-            min: 0,
-            max: schema.max_elements(),
-        })
+        Some(Size { min: 0, max: schema.max_elements() })
     }
 
     fn local(&self, name: &str) -> Option<&Local> {
@@ -141,12 +121,7 @@ impl Estimator<'_> {
     }
 
     fn node(&mut self, id: ExprId) -> Node {
-        Node {
-            id: Some(id),
-            cel_type: self.checked.type_of(id).clone(),
-            path: self.path(id),
-            size: self.known_size(id),
-        }
+        Node { id: Some(id), cel_type: self.checked.type_of(id).clone(), path: self.path(id), size: self.known_size(id) }
     }
 
     fn known_size(&mut self, id: ExprId) -> Option<Size> {
@@ -215,18 +190,11 @@ impl Estimator<'_> {
                 self.paths.insert(id, path);
                 ONE
             }
-            Expr::Select {
-                operand,
-                field,
-                test,
-            } => self.select(id, *operand, field, *test),
+            Expr::Select { operand, field, test } => self.select(id, *operand, field, *test),
             Expr::Call { .. } => self.call(id),
             Expr::List { items, .. } => {
                 let mut sum = CostEstimate::fixed(LIST_CREATE);
-                let mut value = Size {
-                    min: u64::MAX,
-                    max: 0,
-                };
+                let mut value = Size { min: u64::MAX, max: 0 };
                 for item in items {
                     sum = sum.add(self.cost(*item));
                     value = value.union(self.size_or_unknown(*item));
@@ -234,20 +202,13 @@ impl Estimator<'_> {
                 if items.is_empty() {
                     value.min = 0;
                 }
-                let entry = Entry {
-                    list: true,
-                    key: Size::ONE,
-                    value,
-                };
+                let entry = Entry { list: true, key: Size::ONE, value };
                 self.entries.insert(id, entry);
                 sum
             }
             Expr::Map(entries) => {
                 let mut sum = CostEstimate::fixed(MAP_CREATE);
-                let mut key = Size {
-                    min: u64::MAX,
-                    max: 0,
-                };
+                let mut key = Size { min: u64::MAX, max: 0 };
                 let mut value = key;
                 for entry in entries {
                     sum = sum.add(self.cost(entry.key)).add(self.cost(entry.value));
@@ -257,14 +218,7 @@ impl Estimator<'_> {
                 if entries.is_empty() {
                     (key.min, value.min) = (0, 0);
                 }
-                self.entries.insert(
-                    id,
-                    Entry {
-                        list: false,
-                        key,
-                        value,
-                    },
-                );
+                self.entries.insert(id, Entry { list: false, key, value });
                 sum
             }
             Expr::Struct { fields, .. } => {
@@ -276,22 +230,11 @@ impl Estimator<'_> {
             }
             Expr::Comprehension(c) if c.kind == Macro::SortBy => self.sort_by(id, c),
             Expr::Comprehension(c) => self.comprehension(id, c),
-            Expr::OptMap {
-                target,
-                var,
-                body,
-                flat,
-            } => self.opt_map(id, *target, var, *body, *flat),
+            Expr::OptMap { target, var, body, flat } => self.opt_map(id, *target, var, *body, *flat),
         }
     }
 
-    fn select(
-        &mut self,
-        id: ExprId,
-        operand: ExprId,
-        field: &Arc<str>,
-        test: bool,
-    ) -> CostEstimate {
+    fn select(&mut self, id: ExprId, operand: ExprId, field: &Arc<str>, test: bool) -> CostEstimate {
         if let Reference::Variable(name) = self.checked.reference(id) {
             self.paths.insert(id, vec![name.clone()]);
             return ONE;
@@ -330,10 +273,7 @@ impl Estimator<'_> {
             operators::AND | operators::OR => {
                 let max = costs.iter().fold(0u64, |sum, c| sum.saturating_add(c.max));
                 self.set_size(id, Some(Size::ONE));
-                return CostEstimate {
-                    min: costs[0].min,
-                    max,
-                };
+                return CostEstimate { min: costs[0].min, max };
             }
             operators::CONDITIONAL => {
                 let known = |n: &Node| n.size.unwrap_or(Size::UNKNOWN);
@@ -357,14 +297,10 @@ impl Estimator<'_> {
             sum = sum.add(self.cost(target));
             target_node = Some(self.node(target));
         }
-        let mut cost = CostEstimate {
-            min: u64::MAX,
-            max: 0,
-        };
+        let mut cost = CostEstimate { min: u64::MAX, max: 0 };
         let mut size: Option<Size> = None;
         for overload in overloads {
-            let (own, result) =
-                self.overload(id, function, overload.id, target_node.as_ref(), &nodes);
+            let (own, result) = self.overload(id, function, overload.id, target_node.as_ref(), &nodes);
             cost = cost.union(own.add(arguments));
             if let Some(result) = result {
                 size = Some(size.map_or(result, |s| s.union(result)));
@@ -388,14 +324,7 @@ impl Estimator<'_> {
         sum.add(cost)
     }
 
-    fn overload(
-        &mut self,
-        id: ExprId,
-        function: &str,
-        overload: &str,
-        target: Option<&Node>,
-        args: &[Node],
-    ) -> CallEstimate {
+    fn overload(&mut self, id: ExprId, function: &str, overload: &str, target: Option<&Node>, args: &[Node]) -> CallEstimate {
         if let Some(estimate) = functions::of_overload(self, overload, target, args) {
             return estimate;
         }
@@ -411,35 +340,21 @@ impl Estimator<'_> {
     }
 
     fn push(&mut self, name: &Arc<str>, path: Path, size: Option<Size>, entry: Option<Entry>) {
-        self.locals.push(Local {
-            name: name.clone(),
-            path,
-            size,
-            entry,
-        });
+        self.locals.push(Local { name: name.clone(), path, size, entry });
     }
 
     /// Declares the variables of a loop over something.
     fn push_loop_variables(&mut self, range: ExprId, var: &Arc<str>, var2: Option<&Arc<str>>) {
         let entry = self.entry(range);
-        let is_list = entry.map_or_else(
-            || matches!(self.checked.type_of(range), Type::List(_)),
-            |e| e.list,
-        );
+        let is_list = entry.map_or_else(|| matches!(self.checked.type_of(range), Type::List(_)), |e| e.list);
         let path = self.path(range);
         let below = |step: &str| {
             let mut path = path.clone();
             path.push(step.into());
             path
         };
-        let keys = (
-            if is_list { "@indices" } else { "@keys" },
-            entry.map(|e| e.key),
-        );
-        let values = (
-            if is_list { "@items" } else { "@values" },
-            entry.map(|e| e.value),
-        );
+        let keys = (if is_list { "@indices" } else { "@keys" }, entry.map(|e| e.key));
+        let values = (if is_list { "@items" } else { "@values" }, entry.map(|e| e.value));
         match var2 {
             Some(var2) => {
                 self.push(var, below(keys.0), keys.1, None);
@@ -471,11 +386,7 @@ impl Estimator<'_> {
             _ => self.set_size(id, Some(count)),
         }
         if let Some(item) = item {
-            let entry = Entry {
-                list: true,
-                key: Size::ONE,
-                value: Size::fixed(0).union(item),
-            };
+            let entry = Entry { list: true, key: Size::ONE, value: Size::fixed(0).union(item) };
             self.entries.insert(id, entry);
         }
         let loops = count.as_cost().multiply(condition.add(step));
@@ -492,17 +403,11 @@ impl Estimator<'_> {
         let local = self.local(&c.var);
         let from_schema = local.and_then(|l| self.schema_size(&l.path));
         let from_type = element.filter(|t| is_scalar(t)).map(|_| Size::ONE);
-        from_schema
-            .or(from_type)
-            .or_else(|| local.and_then(|l| l.size))
-            .unwrap_or(Size::UNKNOWN)
+        from_schema.or(from_type).or_else(|| local.and_then(|l| l.size)).unwrap_or(Size::UNKNOWN)
     }
 
     /// Condition, step, initial value and result of a loop.
-    fn loop_costs(
-        &mut self,
-        c: &Comprehension,
-    ) -> (CostEstimate, CostEstimate, CostEstimate, CostEstimate) {
+    fn loop_costs(&mut self, c: &Comprehension) -> (CostEstimate, CostEstimate, CostEstimate, CostEstimate) {
         let filter = c.filter.map(|f| self.cost(f));
         let body = self.cost(c.body);
         let zero = CostEstimate::ZERO;
@@ -514,10 +419,7 @@ impl Estimator<'_> {
         match c.kind {
             Macro::All | Macro::Exists => {
                 let condition = fixed(if c.kind == Macro::All { 2 } else { 3 });
-                let step = CostEstimate {
-                    min: 1,
-                    max: body.max.saturating_add(1),
-                };
+                let step = CostEstimate { min: 1, max: body.max.saturating_add(1) };
                 (condition, step, zero, ONE)
             }
             Macro::ExistsOne => (zero, body.add(fixed(2).union(ONE)), zero, fixed(2)),
@@ -530,63 +432,31 @@ impl Estimator<'_> {
                 (zero, filtered(append), fixed(LIST_CREATE), ONE)
             }
             Macro::TransformMap => (zero, filtered(body.add(fixed(3))), fixed(MAP_CREATE), ONE),
-            Macro::TransformMapEntry => {
-                (zero, filtered(body.add(fixed(2))), fixed(MAP_CREATE), ONE)
-            }
+            Macro::TransformMapEntry => (zero, filtered(body.add(fixed(2))), fixed(MAP_CREATE), ONE),
         }
     }
 
     /// A list bound to a hidden variable, mapped to its keys and sorted by them.
     fn sort_by(&mut self, id: ExprId, c: &Comprehension) -> CostEstimate {
         let target = self.cost(c.range);
-        let (path, size, entry) = (
-            self.path(c.range),
-            self.known_size(c.range),
-            self.entry(c.range),
-        );
+        let (path, size, entry) = (self.path(c.range), self.known_size(c.range), self.entry(c.range));
         let outer = self.locals.len();
         self.push_loop_variables(c.range, &c.var, None);
         let (_, step, init, result) = self.loop_costs(c);
         self.locals.truncate(outer);
         let count = size.unwrap_or(Size::UNKNOWN);
-        let keys = ONE
-            .add(init)
-            .add(result)
-            .add(count.as_cost().multiply(step));
-        let node = |id, cel_type: Type, path, size| Node {
-            id,
-            cel_type,
-            path,
-            size,
-        };
-        let target_node = node(
-            Some(c.range),
-            self.checked.type_of(c.range).clone(),
-            path,
-            size,
-        );
-        let keys_node = node(
-            None,
-            Type::list(self.checked.type_of(c.body).clone()),
-            Vec::new(),
-            Some(count),
-        );
+        let keys = ONE.add(init).add(result).add(count.as_cost().multiply(step));
+        let node = |id, cel_type: Type, path, size| Node { id, cel_type, path, size };
+        let target_node = node(Some(c.range), self.checked.type_of(c.range).clone(), path, size);
+        let keys_node = node(None, Type::list(self.checked.type_of(c.body).clone()), Vec::new(), Some(count));
         let Reference::Function { overloads, .. } = self.checked.reference(id) else {
             return CostEstimate::ZERO;
         };
-        let mut cost = CostEstimate {
-            min: u64::MAX,
-            max: 0,
-        };
+        let mut cost = CostEstimate { min: u64::MAX, max: 0 };
         let mut sorted: Option<Size> = None;
         for overload in overloads {
-            let (own, size) = functions::of_overload(
-                self,
-                overload.id,
-                Some(&target_node),
-                std::slice::from_ref(&keys_node),
-            )
-            .unwrap_or((ONE, None));
+            let (own, size) =
+                functions::of_overload(self, overload.id, Some(&target_node), std::slice::from_ref(&keys_node)).unwrap_or((ONE, None));
             cost = cost.union(own.add(keys));
             sorted = match (sorted, size) {
                 (Some(a), Some(b)) => Some(a.union(b)),
@@ -596,21 +466,11 @@ impl Estimator<'_> {
         self.set_size(id, sorted);
         self.set_entry(id, entry);
         // The empty list of the binding, the target, and the hidden variable as the target of the sort.
-        CostEstimate::fixed(LIST_CREATE)
-            .add(target)
-            .add(ONE)
-            .add(cost)
+        CostEstimate::fixed(LIST_CREATE).add(target).add(ONE).add(cost)
     }
 
     /// `target.hasValue() ? optional.of(bind var = target.value() in body) : optional.none()`
-    fn opt_map(
-        &mut self,
-        id: ExprId,
-        target: ExprId,
-        var: &Arc<str>,
-        body: ExprId,
-        flat: bool,
-    ) -> CostEstimate {
+    fn opt_map(&mut self, id: ExprId, target: ExprId, var: &Arc<str>, body: ExprId, flat: bool) -> CostEstimate {
         let target_cost = self.cost(target);
         let inner = match self.checked.type_of(target).unwrap_optional() {
             Some(inner) if is_scalar(inner) => Some(Size::ONE),
@@ -620,9 +480,7 @@ impl Estimator<'_> {
         let body_cost = self.cost(body);
         self.locals.pop();
         let condition = target_cost.add(ONE);
-        let bind = CostEstimate::fixed(LIST_CREATE)
-            .add(target_cost.add(ONE))
-            .add(body_cost);
+        let bind = CostEstimate::fixed(LIST_CREATE).add(target_cost.add(ONE)).add(body_cost);
         let truthy = if flat { bind } else { bind.add(ONE) };
         if flat {
             let size = self.known_size(body);
@@ -635,9 +493,7 @@ impl Estimator<'_> {
 /// Whether a value of the type has the same size always.
 fn is_scalar(t: &Type) -> bool {
     match t {
-        Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => {
-            true
-        }
+        Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
         other => other.unwrap_optional().is_some_and(is_scalar),
     }
 }

@@ -2,10 +2,7 @@
 //! charges; where the two look different, so do Kubernetes'.
 
 use super::estimate::{Estimator, Node};
-use super::{
-    AUTHORIZATION_CHECK, CostEstimate, LIST_CREATE, REGEX_LENGTH, STRING_TRAVERSAL, STRUCT_CREATE,
-    Size,
-};
+use super::{AUTHORIZATION_CHECK, CostEstimate, LIST_CREATE, REGEX_LENGTH, STRING_TRAVERSAL, STRUCT_CREATE, Size};
 use crate::ast::{Expr, Literal};
 use crate::types::Type;
 
@@ -19,17 +16,9 @@ const MAX_FORMAT_REGEX: f64 = 128.0;
 const MAX_FORMAT_SIZE: u64 = 64;
 
 /// What the language's extensions say about an overload.
-pub(super) fn of_overload(
-    e: &Estimator<'_>,
-    overload: &str,
-    target: Option<&Node>,
-    args: &[Node],
-) -> Option<CallEstimate> {
+pub(super) fn of_overload(e: &Estimator<'_>, overload: &str, target: Option<&Node>, args: &[Node]) -> Option<CallEstimate> {
     let allocating = |factor: f64, size: Size| {
-        let cost = size
-            .cost(factor)
-            .add(ONE)
-            .add(CostEstimate::fixed(LIST_CREATE));
+        let cost = size.cost(factor).add(ONE).add(CostEstimate::fixed(LIST_CREATE));
         Some((cost, Some(size)))
     };
     let literal = |node: &Node, otherwise: u64| match e.literal(node) {
@@ -57,9 +46,7 @@ pub(super) fn of_overload(
         ("list_sets_contains_list" | "list_sets_intersects_list", _, [a, b]) => {
             Some((e.size(a).multiply(e.size(b)).as_cost().add(ONE), None))
         }
-        ("list_sets_equivalent_list", _, [a, b]) => {
-            Some((e.size(a).multiply(e.size(b)).cost(2.0).add(ONE), None))
-        }
+        ("list_sets_equivalent_list", _, [a, b]) => Some((e.size(a).multiply(e.size(b)).cost(2.0).add(ONE), None)),
         _ => None,
     }
 }
@@ -69,13 +56,7 @@ fn sort(e: &Estimator<'_>, overload: &str, list: &Node) -> Option<CallEstimate> 
     let text = overload.starts_with("list_string") || overload.starts_with("list_bytes");
     let factor = if text { 2.0 + STRING_TRAVERSAL } else { 2.0 };
     let squared = size.multiply(size);
-    Some((
-        squared
-            .cost(factor)
-            .add(ONE)
-            .add(CostEstimate::fixed(LIST_CREATE)),
-        Some(squared),
-    ))
+    Some((squared.cost(factor).add(ONE).add(CostEstimate::fixed(LIST_CREATE)), Some(squared)))
 }
 
 /// What Kubernetes says about a function.
@@ -91,24 +72,18 @@ pub(super) fn of_kubernetes(
     match (function, target, args) {
         ("check", ..) => cost(CostEstimate::fixed(AUTHORIZATION_CHECK)),
         (
-            "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name"
-            | "allowed" | "reason" | "error" | "errored",
+            "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed" | "reason" | "error"
+            | "errored",
             ..,
         ) => cost(ONE),
         ("fieldSelector" | "labelSelector", _, [text]) => {
             let size = e.size(text);
             let requirements = size.cost(0.5).times((LIST_CREATE + STRUCT_CREATE) as f64);
-            cost(
-                CostEstimate::fixed(LIST_CREATE)
-                    .add(traverse(size, 1.0))
-                    .add(requirements),
-            )
+            cost(CostEstimate::fixed(LIST_CREATE).add(traverse(size, 1.0)).add(requirements))
         }
-        (
-            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes",
-            Some(target),
-            _,
-        ) => cost(traverse_elements(e, function, target)),
+        ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes", Some(target), _) => {
+            cost(traverse_elements(e, function, target))
+        }
         ("url" | "jsonpatch.escapeKey", _, [text]) => {
             let size = e.size(text);
             Some((traverse(size, 1.0), Some(size)))
@@ -119,10 +94,7 @@ pub(super) fn of_kubernetes(
         }
         ("replace", Some(target), [from, to, ..]) => {
             let size = e.size(target);
-            Some((
-                traverse(size, 2.0),
-                Some(replaced(size, e.size(from), e.size(to))),
-            ))
+            Some((traverse(size, 2.0), Some(replaced(size, e.size(from), e.size(to)))))
         }
         ("split", Some(target), _) => {
             let size = e.size(target);
@@ -139,21 +111,13 @@ pub(super) fn of_kubernetes(
         ("find" | "findAll", Some(target), [pattern, ..]) => {
             let size = e.size(target);
             let text = traverse(size.add(Size::ONE), 1.0);
-            let result = Size {
-                min: 0,
-                max: size.max,
-            };
-            Some((
-                text.multiply(e.size(pattern).cost(REGEX_LENGTH)),
-                Some(result),
-            ))
+            let result = Size { min: 0, max: size.max };
+            Some((text.multiply(e.size(pattern).cost(REGEX_LENGTH)), Some(result)))
         }
         ("ip", ..) if overload == "cidr_ip" => cost(ONE),
-        (
-            "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver",
-            _,
-            [text, ..],
-        ) => cost(traverse(e.size(text), 1.0)),
+        ("cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver", _, [text, ..]) => {
+            cost(traverse(e.size(text), 1.0))
+        }
         ("ip.isCanonical", _, [text, ..]) => cost(traverse(e.size(text), 2.0)),
         (
             "masked"
@@ -172,30 +136,19 @@ pub(super) fn of_kubernetes(
             if function == "containsCIDR" {
                 sum = sum.add(traverse(address, 1.0)).add(ONE);
             }
-            if matches!(
-                overload,
-                "cidr_contains_ip_string" | "cidr_contains_cidr_string"
-            ) {
+            if matches!(overload, "cidr_contains_ip_string" | "cidr_contains_cidr_string") {
                 sum = sum.add(traverse(e.size(other), 1.0));
             }
             cost(sum)
         }
-        ("validate", _, [text, ..]) => {
-            cost(traverse(e.size(text), 1.0).times(MAX_FORMAT_REGEX * REGEX_LENGTH))
-        }
+        ("validate", _, [text, ..]) => cost(traverse(e.size(text), 1.0).times(MAX_FORMAT_REGEX * REGEX_LENGTH)),
         (
-            "format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat"
-            | "isGreaterThan" | "isLessThan" | "compareTo" | "add" | "sub" | "major" | "minor"
-            | "patch",
+            "format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo"
+            | "add" | "sub" | "major" | "minor" | "patch",
             ..,
         )
-        | (
-            "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery",
-            ..,
-        ) => cost(ONE),
-        ("_==_", _, [a, b]) if a.cel_type == b.cel_type => {
-            cost(kubernetes_equality(&a.cel_type, b)?)
-        }
+        | ("getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath" | "getQuery", ..) => cost(ONE),
+        ("_==_", _, [a, b]) if a.cel_type == b.cel_type => cost(kubernetes_equality(&a.cel_type, b)?),
         _ => None,
     }
 }
@@ -203,13 +156,7 @@ pub(super) fn of_kubernetes(
 fn kubernetes_equality(t: &Type, right: &Node) -> Option<CostEstimate> {
     match t.name() {
         "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" => Some(ONE),
-        "kubernetes.NamedFormat" => Some(
-            CostEstimate {
-                min: 1,
-                max: MAX_FORMAT_SIZE,
-            }
-            .times(STRING_TRAVERSAL),
-        ),
+        "kubernetes.NamedFormat" => Some(CostEstimate { min: 1, max: MAX_FORMAT_SIZE }.times(STRING_TRAVERSAL)),
         "kubernetes.URL" => {
             let max = right.size.map_or(1, |size| size.max);
             Some(CostEstimate { min: 1, max }.times(STRING_TRAVERSAL))
@@ -242,10 +189,7 @@ fn joined(e: &Estimator<'_>, target: &Node, args: &[Node]) -> Size {
         size = list.multiply(e.size(&element));
     }
     if let Some(separator) = args.first() {
-        let gaps = Size {
-            min: list.min.saturating_sub(1),
-            max: list.max.saturating_sub(1),
-        };
+        let gaps = Size { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
         size = size.add(e.size(separator).multiply(gaps));
     }
     size
@@ -268,73 +212,42 @@ fn replaced(size: Size, from: Size, to: Size) -> Size {
     } else {
         (divide(size.min, from.max), 0)
     };
-    let count = Size {
-        min: min_count,
-        max: max_count,
-    };
-    let kept = Size {
-        min: min_kept,
-        max: max_kept,
-    };
+    let count = Size { min: min_count, max: max_count };
+    let kept = Size { min: min_kept, max: max_kept };
     count.multiply(to).add(kept)
 }
 
 /// What the language itself says about an overload. The costs of the arguments come on top.
-pub(super) fn of_language(
-    overload: &str,
-    target: Option<&Node>,
-    args: &[Node],
-) -> CallEstimate {
+pub(super) fn of_language(overload: &str, target: Option<&Node>, args: &[Node]) -> CallEstimate {
     let known = |node: &Node| node.size.unwrap_or(Size::UNKNOWN);
     match (overload, target, args) {
         ("string_format", Some(target), _) => (known(target).cost(STRING_TRAVERSAL), None),
         ("string_to_bytes", _, [text]) => {
             let size = known(text);
-            let result = Size {
-                min: size.min,
-                max: size.max.wrapping_mul(4),
-            };
+            let result = Size { min: size.min, max: size.max.wrapping_mul(4) };
             (size.cost(STRING_TRAVERSAL), Some(result))
         }
         ("bytes_to_string", _, [bytes]) => {
             let size = known(bytes);
-            (
-                size.cost(STRING_TRAVERSAL),
-                Some(Size {
-                    min: size.min / 4,
-                    max: size.max,
-                }),
-            )
+            (size.cost(STRING_TRAVERSAL), Some(Size { min: size.min / 4, max: size.max }))
         }
         ("strings_quote", _, [text]) => {
             let size = known(text);
-            let result = Size {
-                min: size.min.wrapping_add(2),
-                max: size.max.wrapping_mul(2).wrapping_add(2),
-            };
+            let result = Size { min: size.min.wrapping_add(2), max: size.max.wrapping_mul(2).wrapping_add(2) };
             (size.cost(STRING_TRAVERSAL), Some(result))
         }
-        ("starts_with_string" | "ends_with_string", _, [part]) => {
-            (known(part).cost(STRING_TRAVERSAL), None)
-        }
+        ("starts_with_string" | "ends_with_string", _, [part]) => (known(part).cost(STRING_TRAVERSAL), None),
         ("in_list", _, [_, list]) => (known(list).as_cost(), None),
         ("matches_string", Some(target), [pattern]) => {
             let text = known(target).add(Size::ONE).cost(STRING_TRAVERSAL);
             (text.multiply(known(pattern).cost(REGEX_LENGTH)), None)
         }
-        ("contains_string", Some(target), [part]) => (
-            known(target)
-                .cost(STRING_TRAVERSAL)
-                .multiply(known(part).cost(STRING_TRAVERSAL)),
-            None,
-        ),
+        ("contains_string", Some(target), [part]) => {
+            (known(target).cost(STRING_TRAVERSAL).multiply(known(part).cost(STRING_TRAVERSAL)), None)
+        }
         ("add_string" | "add_bytes" | "add_list", _, [a, b]) => {
             let sum = known(a).add(known(b));
-            let cost = if overload == "add_list" {
-                ONE
-            } else {
-                sum.cost(STRING_TRAVERSAL)
-            };
+            let cost = if overload == "add_list" { ONE } else { sum.cost(STRING_TRAVERSAL) };
             (cost, Some(sum))
         }
         (
@@ -352,10 +265,7 @@ pub(super) fn of_language(
             [a, b],
         ) => {
             let smallest = known(a).max.min(known(b).max);
-            let cost = CostEstimate {
-                min: u64::from(smallest > 0),
-                max: smallest,
-            };
+            let cost = CostEstimate { min: u64::from(smallest > 0), max: smallest };
             (cost.times(STRING_TRAVERSAL), None)
         }
         _ => (ONE, None),

@@ -34,38 +34,23 @@ impl CostEstimate {
     pub(crate) const ZERO: CostEstimate = CostEstimate::fixed(0);
 
     pub(crate) const fn fixed(cost: u64) -> Self {
-        CostEstimate {
-            min: cost,
-            max: cost,
-        }
+        CostEstimate { min: cost, max: cost }
     }
 
     pub(crate) fn add(self, other: Self) -> Self {
-        CostEstimate {
-            min: self.min.saturating_add(other.min),
-            max: self.max.saturating_add(other.max),
-        }
+        CostEstimate { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
     }
 
     pub(crate) fn multiply(self, other: Self) -> Self {
-        CostEstimate {
-            min: self.min.saturating_mul(other.min),
-            max: self.max.saturating_mul(other.max),
-        }
+        CostEstimate { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
     }
 
     pub(crate) fn times(self, factor: f64) -> Self {
-        CostEstimate {
-            min: by_factor(self.min, factor),
-            max: by_factor(self.max, factor),
-        }
+        CostEstimate { min: by_factor(self.min, factor), max: by_factor(self.max, factor) }
     }
 
     pub(crate) fn union(self, other: Self) -> Self {
-        CostEstimate {
-            min: self.min.min(other.min),
-            max: self.max.max(other.max),
-        }
+        CostEstimate { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 }
 
@@ -77,38 +62,23 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    pub const UNKNOWN: Size = Size {
-        min: 0,
-        max: u64::MAX,
-    };
+    pub const UNKNOWN: Size = Size { min: 0, max: u64::MAX };
     pub const ONE: Size = Size { min: 1, max: 1 };
 
     pub fn fixed(size: u64) -> Size {
-        Size {
-            min: size,
-            max: size,
-        }
+        Size { min: size, max: size }
     }
 
     pub fn add(self, other: Size) -> Size {
-        Size {
-            min: self.min.saturating_add(other.min),
-            max: self.max.saturating_add(other.max),
-        }
+        Size { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
     }
 
     pub fn multiply(self, other: Size) -> Size {
-        Size {
-            min: self.min.saturating_mul(other.min),
-            max: self.max.saturating_mul(other.max),
-        }
+        Size { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
     }
 
     pub fn union(self, other: Size) -> Size {
-        Size {
-            min: self.min.min(other.min),
-            max: self.max.max(other.max),
-        }
+        Size { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
     pub fn cost(self, factor: f64) -> CostEstimate {
@@ -116,10 +86,7 @@ impl Size {
     }
 
     pub fn as_cost(self) -> CostEstimate {
-        CostEstimate {
-            min: self.min,
-            max: self.max,
-        }
+        CostEstimate { min: self.min, max: self.max }
     }
 }
 

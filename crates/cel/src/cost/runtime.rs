@@ -1,9 +1,7 @@
 //! What a call costs when it is made, from the sizes of its arguments. Which rule applies is decided when an
 //! expression is planned. Calls that could take long are charged before they are made.
 
-use super::{
-    AUTHORIZATION_CHECK, LIST_CREATE, REGEX_LENGTH, STRING_TRAVERSAL, STRUCT_CREATE, by_factor,
-};
+use super::{AUTHORIZATION_CHECK, LIST_CREATE, REGEX_LENGTH, STRING_TRAVERSAL, STRUCT_CREATE, by_factor};
 use crate::error::EvalError;
 use crate::library::Opaque;
 use crate::meter::Meter;
@@ -79,14 +77,10 @@ impl Charge {
             "cidr" | "isIP" | "isCIDR" | "ip" => return Charge::Traverse(1.0),
             "ip.isCanonical" => return Charge::Traverse(2.0),
             "containsIP" => {
-                return Charge::ContainsIp {
-                    text: overload == Some("cidr_contains_ip_string"),
-                };
+                return Charge::ContainsIp { text: overload == Some("cidr_contains_ip_string") };
             }
             "containsCIDR" => {
-                return Charge::ContainsCidr {
-                    text: overload == Some("cidr_contains_cidr_string"),
-                };
+                return Charge::ContainsCidr { text: overload == Some("cidr_contains_cidr_string") };
             }
             "quantity" | "isQuantity" | "semver" | "isSemver" => return Charge::Traverse(1.0),
             "validate" => return Charge::Validate,
@@ -94,9 +88,7 @@ impl Charge {
         }
         match overload {
             Some("starts_with_string" | "ends_with_string") => Charge::TraverseSecond,
-            Some("string_to_bytes" | "bytes_to_string" | "strings_quote" | "string_format") => {
-                Charge::Traverse(1.0)
-            }
+            Some("string_to_bytes" | "bytes_to_string" | "strings_quote" | "string_format") => Charge::Traverse(1.0),
             Some("in_list") => Charge::InList,
             Some(
                 "less_string"
@@ -123,12 +115,7 @@ impl Charge {
     }
 
     /// What the call costs. Arguments that failed count as size one; so does a result that did.
-    pub fn cost(
-        self,
-        meter: &mut Meter,
-        args: &[Value<'_>],
-        result: Option<&Value<'_>>,
-    ) -> Result<u64, EvalError> {
+    pub fn cost(self, meter: &mut Meter, args: &[Value<'_>], result: Option<&Value<'_>>) -> Result<u64, EvalError> {
         let size = |i: usize| args.get(i).map_or(1, size);
         Ok(match self {
             Charge::Fixed(cost) => cost,
@@ -136,37 +123,23 @@ impl Charge {
             Charge::TraverseSecond => by_factor(size(1), STRING_TRAVERSAL),
             Charge::Join => by_factor(result.map_or(1, self::size), 2.0 * STRING_TRAVERSAL),
             Charge::TraverseDeeply => args.first().map_or(Ok(0), |v| traversal(meter, v))?,
-            Charge::Regex => by_factor(size(0) + 1, STRING_TRAVERSAL)
-                .saturating_mul(by_factor(size(1), REGEX_LENGTH)),
-            Charge::Contains => by_factor(size(0), STRING_TRAVERSAL)
-                .saturating_mul(by_factor(size(1), STRING_TRAVERSAL)),
+            Charge::Regex => by_factor(size(0) + 1, STRING_TRAVERSAL).saturating_mul(by_factor(size(1), REGEX_LENGTH)),
+            Charge::Contains => by_factor(size(0), STRING_TRAVERSAL).saturating_mul(by_factor(size(1), STRING_TRAVERSAL)),
             Charge::InList => size(1),
             Charge::Smaller => smaller(args),
             Charge::Add => by_factor(size(0) + size(1), STRING_TRAVERSAL),
             Charge::Selector => selector(size(1)),
             Charge::ContainsIp { text } => {
-                let parse = if text {
-                    by_factor(size(1), STRING_TRAVERSAL)
-                } else {
-                    0
-                };
+                let parse = if text { by_factor(size(1), STRING_TRAVERSAL) } else { 0 };
                 by_factor(2 * size(0), STRING_TRAVERSAL) + parse
             }
             Charge::ContainsCidr { text } => {
-                let parse = if text {
-                    by_factor(size(1), STRING_TRAVERSAL)
-                } else {
-                    0
-                };
-                by_factor(2 * size(0), STRING_TRAVERSAL)
-                    + by_factor(size(0), STRING_TRAVERSAL)
-                    + 1
-                    + parse
+                let parse = if text { by_factor(size(1), STRING_TRAVERSAL) } else { 0 };
+                by_factor(2 * size(0), STRING_TRAVERSAL) + by_factor(size(0), STRING_TRAVERSAL) + 1 + parse
             }
             Charge::Validate => match args.first() {
                 Some(Value::Opaque(Opaque::Format(format))) => {
-                    by_factor(size(1) + 1, STRING_TRAVERSAL)
-                        * by_factor(format.regex_size, REGEX_LENGTH)
+                    by_factor(size(1) + 1, STRING_TRAVERSAL) * by_factor(format.regex_size, REGEX_LENGTH)
                 }
                 _ => 1,
             },
@@ -179,9 +152,7 @@ impl Charge {
                 allocating(depth, size(0))
             }
             Charge::SelfCompare(at) => self_compare(args.get(at)),
-            Charge::Sets(factor) => {
-                1u64.saturating_add((size(0).saturating_mul(size(1)) as f64 * factor) as u64)
-            }
+            Charge::Sets(factor) => 1u64.saturating_add((size(0).saturating_mul(size(1)) as f64 * factor) as u64),
         })
     }
 }
@@ -234,9 +205,7 @@ fn self_compare(list: Option<&Value<'_>>) -> u64 {
 /// A selector costs a list, its text, and a requirement for every second character.
 fn selector(length: u64) -> u64 {
     let requirement = (LIST_CREATE + STRUCT_CREATE) as f64;
-    LIST_CREATE
-        + by_factor(length, STRING_TRAVERSAL)
-        + by_factor(by_factor(length, 0.5), requirement)
+    LIST_CREATE + by_factor(length, STRING_TRAVERSAL) + by_factor(by_factor(length, 0.5), requirement)
 }
 
 /// The cost of walking through a value.
@@ -249,9 +218,7 @@ fn traversal(meter: &mut Meter, value: &Value<'_>) -> Result<u64, EvalError> {
         Value::Map(map) => {
             let mut cost = 0u64;
             for (key, value) in map.iter() {
-                cost = cost
-                    .saturating_add(traversal(meter, &key)?)
-                    .saturating_add(traversal(meter, &value)?);
+                cost = cost.saturating_add(traversal(meter, &key)?).saturating_add(traversal(meter, &value)?);
             }
             cost
         }

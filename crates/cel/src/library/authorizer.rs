@@ -110,17 +110,11 @@ impl PartialEq for Authorization<'_> {
 impl<'a> Authorization<'a> {
     /// The value of `authorizer`.
     pub(crate) fn value(authorizer: &'a dyn Authorizer) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Arc::new(Authorization {
-            authorizer: Some(authorizer),
-            state: State::Authorizer(None),
-        })))
+        Value::Opaque(Opaque::Authorization(Arc::new(Authorization { authorizer: Some(authorizer), state: State::Authorizer(None) })))
     }
 
     /// The value of `authorizer.requestResource`.
-    pub(crate) fn request_resource(
-        authorizer: &'a dyn Authorizer,
-        attributes: CheckAttributes,
-    ) -> Value<'a> {
+    pub(crate) fn request_resource(authorizer: &'a dyn Authorizer, attributes: CheckAttributes) -> Value<'a> {
         Value::Opaque(Opaque::Authorization(Arc::new(Authorization {
             authorizer: Some(authorizer),
             state: State::Resource(Arc::new(attributes)),
@@ -138,10 +132,7 @@ impl<'a> Authorization<'a> {
     }
 
     fn next(&self, state: State) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Arc::new(Authorization {
-            authorizer: self.authorizer,
-            state,
-        })))
+        Value::Opaque(Opaque::Authorization(Arc::new(Authorization { authorizer: self.authorizer, state })))
     }
 }
 
@@ -160,10 +151,7 @@ fn text(args: &[Value<'_>], at: usize) -> Result<String, EvalError> {
 }
 
 fn asking(service_account: &Option<Arc<(String, String)>>) -> CheckAttributes {
-    CheckAttributes {
-        service_account: service_account.as_deref().cloned(),
-        ..CheckAttributes::default()
-    }
+    CheckAttributes { service_account: service_account.as_deref().cloned(), ..CheckAttributes::default() }
 }
 
 fn path<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -174,10 +162,7 @@ fn path<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     if path.trim().is_empty() {
         return Err(failed("path must not be empty"));
     }
-    let attributes = CheckAttributes {
-        path: Some(path),
-        ..asking(account)
-    };
+    let attributes = CheckAttributes { path: Some(path), ..asking(account) };
     Ok(target.next(State::Path(Arc::new(attributes))))
 }
 
@@ -186,10 +171,7 @@ fn group<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let State::Authorizer(account) = &target.state else {
         return Err(no_such_overload());
     };
-    let attributes = CheckAttributes {
-        group,
-        ..asking(account)
-    };
+    let attributes = CheckAttributes { group, ..asking(account) };
     Ok(target.next(State::Group(Arc::new(attributes))))
 }
 
@@ -215,10 +197,7 @@ fn resource<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     if resource.trim().is_empty() {
         return Err(failed("resource must not be empty"));
     }
-    let attributes = CheckAttributes {
-        resource,
-        ..(**attributes).clone()
-    };
+    let attributes = CheckAttributes { resource, ..(**attributes).clone() };
     Ok(target.next(State::Resource(Arc::new(attributes))))
 }
 
@@ -245,15 +224,11 @@ fn name<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn field_selector<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    with(args, |attributes, text| {
-        attributes.field_selector = Some(text).filter(|t| !t.is_empty())
-    })
+    with(args, |attributes, text| attributes.field_selector = Some(text).filter(|t| !t.is_empty()))
 }
 
 fn label_selector<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    with(args, |attributes, text| {
-        attributes.label_selector = Some(text).filter(|t| !t.is_empty())
-    })
+    with(args, |attributes, text| attributes.label_selector = Some(text).filter(|t| !t.is_empty()))
 }
 
 fn check<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -261,10 +236,7 @@ fn check<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let (State::Path(attributes) | State::Resource(attributes)) = &target.state else {
         return Err(no_such_overload());
     };
-    let attributes = CheckAttributes {
-        verb,
-        ..(**attributes).clone()
-    };
+    let attributes = CheckAttributes { verb, ..(**attributes).clone() };
     let authorizer = target.authorizer.ok_or_else(|| failed("no authorizer"))?;
     Ok(target.next(State::Decided(Arc::new(authorizer.check(&attributes)))))
 }
@@ -281,9 +253,7 @@ fn errored<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn error<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    Ok(Value::string(
-        decision(args)?.error.as_deref().unwrap_or(""),
-    ))
+    Ok(Value::string(decision(args)?.error.as_deref().unwrap_or("")))
 }
 
 fn allowed<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {

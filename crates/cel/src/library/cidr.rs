@@ -35,34 +35,19 @@ pub struct Cidr {
 impl Cidr {
     pub(crate) fn parse(text: &str) -> Result<Cidr, EvalError> {
         let conversion = "network address parse error during conversion from string";
-        let fail = |why: String| {
-            failed(format!(
-                "{conversion}: {conversion}: netip.ParsePrefix({text:?}): {why}"
-            ))
-        };
+        let fail = |why: String| failed(format!("{conversion}: {conversion}: netip.ParsePrefix({text:?}): {why}"));
         let (address, bits) = text.rsplit_once('/').ok_or_else(|| fail("no '/'".into()))?;
-        let parsed: IpAddr = address
-            .parse()
-            .map_err(|_| fail(format!("ParseAddr({address:?}): {}", reason(address))))?;
+        let parsed: IpAddr = address.parse().map_err(|_| fail(format!("ParseAddr({address:?}): {}", reason(address))))?;
         let leading_zero = bits.len() > 1 && bits.starts_with('0');
         if bits.is_empty() || leading_zero || !bits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(fail(format!("bad bits after slash: {bits:?}")));
         }
         let most = if parsed.is_ipv4() { 32 } else { 128 };
-        let bits = bits
-            .parse::<u8>()
-            .ok()
-            .filter(|b| *b <= most)
-            .ok_or_else(|| fail("prefix length out of range".into()))?;
+        let bits = bits.parse::<u8>().ok().filter(|b| *b <= most).ok_or_else(|| fail("prefix length out of range".into()))?;
         if matches!(parsed, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
-            return Err(failed(format!(
-                "{conversion}: IPv4-mapped IPv6 address {text:?} is not allowed"
-            )));
+            return Err(failed(format!("{conversion}: IPv4-mapped IPv6 address {text:?} is not allowed")));
         }
-        Ok(Cidr {
-            address: parsed,
-            bits,
-        })
+        Ok(Cidr { address: parsed, bits })
     }
 
     fn mask(self, address: IpAddr) -> IpAddr {
@@ -72,9 +57,7 @@ impl Cidr {
                 IpAddr::V4(Ipv4Addr::from(u32::from(v4) & mask))
             }
             IpAddr::V6(v6) => {
-                let mask = u128::MAX
-                    .checked_shl(128 - u32::from(self.bits))
-                    .unwrap_or(0);
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
                 IpAddr::V6(Ipv6Addr::from(u128::from(v6) & mask))
             }
         }
@@ -132,9 +115,7 @@ fn contains_cidr<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         _ => return Err(no_such_overload()),
     };
     let outer = network(args)?;
-    Ok(Value::Bool(
-        outer.bits <= inner.bits && outer.contains(inner.address),
-    ))
+    Ok(Value::Bool(outer.bits <= inner.bits && outer.contains(inner.address)))
 }
 
 fn ip<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {

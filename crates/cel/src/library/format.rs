@@ -88,11 +88,7 @@ fn named<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn unless(valid: bool, message: &str) -> Vec<String> {
-    if valid {
-        Vec::new()
-    } else {
-        vec![message.to_owned()]
-    }
+    if valid { Vec::new() } else { vec![message.to_owned()] }
 }
 
 fn too_long(max: usize) -> String {
@@ -101,10 +97,7 @@ fn too_long(max: usize) -> String {
 
 fn regex_error(message: &str, examples: &[&str], regex: &str) -> String {
     let examples: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
-    format!(
-        "{message} (e.g. {}regex used for validation is '{regex}')",
-        examples.join(" or ")
-    )
+    format!("{message} (e.g. {}regex used for validation is '{regex}')", examples.join(" or "))
 }
 
 fn mask_trailing_dash(name: &str) -> String {
@@ -124,8 +117,7 @@ fn lower_alphanumeric(b: u8) -> bool {
 /// A label of lower case letters, digits and inner dashes.
 pub(crate) fn is_dns1123_label(text: &str) -> bool {
     let b = text.as_bytes();
-    let ends = b.first().copied().is_some_and(lower_alphanumeric)
-        && b.last().copied().is_some_and(lower_alphanumeric);
+    let ends = b.first().copied().is_some_and(lower_alphanumeric) && b.last().copied().is_some_and(lower_alphanumeric);
     ends && b.iter().all(|c| lower_alphanumeric(*c) || *c == b'-')
 }
 
@@ -136,11 +128,8 @@ fn is_dns1123_subdomain(text: &str) -> bool {
 /// Letters, digits and inner `-`, `_` and `.`.
 fn is_name(text: &str) -> bool {
     let b = text.as_bytes();
-    let ends = b.first().is_some_and(u8::is_ascii_alphanumeric)
-        && b.last().is_some_and(u8::is_ascii_alphanumeric);
-    ends && b
-        .iter()
-        .all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(c))
+    let ends = b.first().is_some_and(u8::is_ascii_alphanumeric) && b.last().is_some_and(u8::is_ascii_alphanumeric);
+    ends && b.iter().all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(c))
 }
 
 fn dns1123_label_errors(text: &str) -> Vec<String> {
@@ -205,20 +194,13 @@ fn qualified_name_errors(text: &str) -> Vec<String> {
         [name] => (None, name),
         [prefix, name] => (Some(prefix), name),
         _ => {
-            return vec![format!(
-                "a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                rule()
-            )];
+            return vec![format!("a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')", rule())];
         }
     };
     let mut errors = Vec::new();
     match prefix {
         Some("") => errors.push("prefix part must be non-empty".into()),
-        Some(prefix) => errors.extend(
-            dns1123_subdomain_errors(prefix)
-                .into_iter()
-                .map(|e| format!("prefix part {e}")),
-        ),
+        Some(prefix) => errors.extend(dns1123_subdomain_errors(prefix).into_iter().map(|e| format!("prefix part {e}"))),
         None => {}
     }
     if name.is_empty() {
@@ -250,9 +232,7 @@ fn label_value_errors(text: &str) -> Vec<String> {
 fn is_uuid(text: &str) -> bool {
     let hex = text.bytes().filter(|b| *b != b'-').count();
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
-    hex == 32
-        && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
-        && (groups == [8, 4, 4, 4, 12] || groups == [32])
+    hex == 32 && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') && (groups == [8, 4, 4, 4, 12] || groups == [32])
 }
 
 pub(crate) fn is_base64(text: &str) -> bool {
@@ -262,16 +242,11 @@ pub(crate) fn is_base64(text: &str) -> bool {
 fn is_date(text: &str) -> bool {
     let number = |range: std::ops::Range<usize>| {
         let part = text.get(range)?;
-        part.bytes()
-            .all(|b| b.is_ascii_digit())
-            .then(|| part.parse::<i64>().ok())
-            .flatten()
+        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse::<i64>().ok()).flatten()
     };
     let shape = text.len() == 10 && text.as_bytes()[4] == b'-' && text.as_bytes()[7] == b'-';
     match (number(0..4), number(5..7), number(8..10)) {
-        (Some(year), Some(month), Some(day)) if shape => {
-            (1..=12).contains(&month) && day >= 1 && day <= days_in_month(year, month)
-        }
+        (Some(year), Some(month), Some(day)) if shape => (1..=12).contains(&month) && day >= 1 && day <= days_in_month(year, month),
         _ => false,
     }
 }
@@ -288,15 +263,9 @@ mod tests {
     fn names_are_checked_as_kubernetes_checks_them() {
         assert!(dns1123_label_errors("my-name").is_empty());
         assert_eq!(dns1123_label_errors("a.b"), ["must not contain dots"]);
-        assert_eq!(
-            dns1123_label_errors(&"a".repeat(64)),
-            ["must be no more than 63 bytes"]
-        );
+        assert_eq!(dns1123_label_errors(&"a".repeat(64)), ["must be no more than 63 bytes"]);
         assert!(qualified_name_errors("example.com/a_B").is_empty());
-        assert_eq!(
-            qualified_name_errors("/a"),
-            ["prefix part must be non-empty"]
-        );
+        assert_eq!(qualified_name_errors("/a"), ["prefix part must be non-empty"]);
         assert_eq!(qualified_name_errors("a/b/c").len(), 1);
         assert!(label_value_errors("").is_empty());
         assert_eq!(mask_trailing_dash("ab-"), "aa");

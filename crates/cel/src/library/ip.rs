@@ -35,20 +35,13 @@ impl Ip {
             && !zone.is_empty()
             && text.contains(':')
         {
-            return Err(failed(format!(
-                "IP address {text:?} with zone value is not allowed"
-            )));
+            return Err(failed(format!("IP address {text:?} with zone value is not allowed")));
         }
         let addr: IpAddr = text.parse().map_err(|_| {
-            failed(format!(
-                "IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): {}",
-                reason(text)
-            ))
+            failed(format!("IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): {}", reason(text)))
         })?;
         match addr {
-            IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Err(failed(format!(
-                "IPv4-mapped IPv6 address {text:?} is not allowed"
-            ))),
+            IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Err(failed(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))),
             addr => Ok(Ip(addr)),
         }
     }
@@ -105,9 +98,7 @@ fn reason_v6(text: &str) -> String {
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
         if digits == 0 {
-            return format!(
-                "each colon-separated field must have at least one digit (at {rest:?})"
-            );
+            return format!("each colon-separated field must have at least one digit (at {rest:?})");
         }
         if digits > 4 {
             return format!("each group must have 4 or less digits (at {rest:?})");
@@ -191,10 +182,6 @@ fn is_link_local_unicast<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 fn is_global_unicast<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let addr = address(args)?;
     let broadcast = matches!(addr, IpAddr::V4(v4) if v4.is_broadcast());
-    let global = !broadcast
-        && !addr.is_unspecified()
-        && !addr.is_loopback()
-        && !addr.is_multicast()
-        && !link_local_unicast(addr);
+    let global = !broadcast && !addr.is_unspecified() && !addr.is_loopback() && !addr.is_multicast() && !link_local_unicast(addr);
     Ok(Value::Bool(global))
 }

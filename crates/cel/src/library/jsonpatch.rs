@@ -6,12 +6,8 @@ use crate::meter::Meter;
 use crate::operations::Answer;
 use crate::value::Value;
 
-pub(crate) const DECLARATIONS: &[Declaration] = &[declare(
-    "jsonpatch.escapeKey",
-    "string_jsonpatch_escapeKey_string",
-    "(string) -> string",
-    escape_key,
-)];
+pub(crate) const DECLARATIONS: &[Declaration] =
+    &[declare("jsonpatch.escapeKey", "string_jsonpatch_escapeKey_string", "(string) -> string", escape_key)];
 
 fn escape_key<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {

@@ -16,54 +16,14 @@ const MAX_LIST: usize = 1_000_000;
 macro_rules! for_comparable {
     ($function:literal, $before:literal, $after:literal, $result:literal, $call:ident) => {
         [
-            declare(
-                $function,
-                concat!($before, "int", $after),
-                concat!("list(int)", $result),
-                $call,
-            ),
-            declare(
-                $function,
-                concat!($before, "uint", $after),
-                concat!("list(uint)", $result),
-                $call,
-            ),
-            declare(
-                $function,
-                concat!($before, "double", $after),
-                concat!("list(double)", $result),
-                $call,
-            ),
-            declare(
-                $function,
-                concat!($before, "bool", $after),
-                concat!("list(bool)", $result),
-                $call,
-            ),
-            declare(
-                $function,
-                concat!($before, "duration", $after),
-                concat!("list(duration)", $result),
-                $call,
-            ),
-            declare(
-                $function,
-                concat!($before, "timestamp", $after),
-                concat!("list(timestamp)", $result),
-                $call,
-            ),
-            declare(
-                $function,
-                concat!($before, "string", $after),
-                concat!("list(string)", $result),
-                $call,
-            ),
-            declare(
-                $function,
-                concat!($before, "bytes", $after),
-                concat!("list(bytes)", $result),
-                $call,
-            ),
+            declare($function, concat!($before, "int", $after), concat!("list(int)", $result), $call),
+            declare($function, concat!($before, "uint", $after), concat!("list(uint)", $result), $call),
+            declare($function, concat!($before, "double", $after), concat!("list(double)", $result), $call),
+            declare($function, concat!($before, "bool", $after), concat!("list(bool)", $result), $call),
+            declare($function, concat!($before, "duration", $after), concat!("list(duration)", $result), $call),
+            declare($function, concat!($before, "timestamp", $after), concat!("list(timestamp)", $result), $call),
+            declare($function, concat!($before, "string", $after), concat!("list(string)", $result), $call),
+            declare($function, concat!($before, "bytes", $after), concat!("list(bytes)", $result), $call),
         ]
     };
 }
@@ -79,60 +39,17 @@ macro_rules! of_element_type {
     };
 }
 
-const IS_SORTED: [Declaration; 8] = for_comparable!(
-    "isSorted",
-    "list_",
-    "_is_sorted_bool",
-    ".() -> bool",
-    is_sorted
-);
+const IS_SORTED: [Declaration; 8] = for_comparable!("isSorted", "list_", "_is_sorted_bool", ".() -> bool", is_sorted);
 const SUM: [Declaration; 4] = [
     declare("sum", "list_int_sum_int", "list(int).() -> int", sum_ints),
-    declare(
-        "sum",
-        "list_uint_sum_uint",
-        "list(uint).() -> uint",
-        sum_uints,
-    ),
-    declare(
-        "sum",
-        "list_double_sum_double",
-        "list(double).() -> double",
-        sum_doubles,
-    ),
-    declare(
-        "sum",
-        "list_duration_sum_duration",
-        "list(duration).() -> duration",
-        sum_durations,
-    ),
+    declare("sum", "list_uint_sum_uint", "list(uint).() -> uint", sum_uints),
+    declare("sum", "list_double_sum_double", "list(double).() -> double", sum_doubles),
+    declare("sum", "list_duration_sum_duration", "list(duration).() -> duration", sum_durations),
 ];
-const MAX: [Declaration; 8] = of_element_type!(
-    "max",
-    max,
-    "_max_",
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "duration",
-    "timestamp",
-    "string",
-    "bytes"
-);
-const MIN: [Declaration; 8] = of_element_type!(
-    "min",
-    min,
-    "_min_",
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "duration",
-    "timestamp",
-    "string",
-    "bytes"
-);
+const MAX: [Declaration; 8] =
+    of_element_type!("max", max, "_max_", "int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes");
+const MIN: [Declaration; 8] =
+    of_element_type!("min", min, "_min_", "int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes");
 
 macro_rules! sorts {
     ($function:literal, $suffix:literal, $call:ident, $list:ident) => {
@@ -156,58 +73,18 @@ macro_rules! sorts {
 }
 
 const SORT: [Declaration; 8] = sorts!("sort", "_sort", sort, own);
-const SORT_BY: [Declaration; 8] = sorts!(
-    "@sortByAssociatedKeys",
-    "_sortByAssociatedKeys",
-    sort_by_keys,
-    keys
-);
+const SORT_BY: [Declaration; 8] = sorts!("@sortByAssociatedKeys", "_sortByAssociatedKeys", sort_by_keys, keys);
 
 const OTHERS: [Declaration; 9] = [
-    declare(
-        "indexOf",
-        "list_a_index_of_int",
-        "list(A).(A) -> int",
-        index_of,
-    ),
-    declare(
-        "lastIndexOf",
-        "list_a_last_index_of_int",
-        "list(A).(A) -> int",
-        last_index_of,
-    ),
-    declare(
-        "includes",
-        "list_includes_dyn_dyn",
-        "dyn.(dyn) -> bool",
-        includes,
-    ),
-    declare(
-        "slice",
-        "list_slice",
-        "list(T).(int, int) -> list(T)",
-        slice,
-    ),
-    declare(
-        "flatten",
-        "list_flatten",
-        "list(list(T)).() -> list(T)",
-        flatten,
-    ),
-    declare(
-        "flatten",
-        "list_flatten_int",
-        "list(dyn).(int) -> list(dyn)",
-        flatten,
-    ),
+    declare("indexOf", "list_a_index_of_int", "list(A).(A) -> int", index_of),
+    declare("lastIndexOf", "list_a_last_index_of_int", "list(A).(A) -> int", last_index_of),
+    declare("includes", "list_includes_dyn_dyn", "dyn.(dyn) -> bool", includes),
+    declare("slice", "list_slice", "list(T).(int, int) -> list(T)", slice),
+    declare("flatten", "list_flatten", "list(list(T)).() -> list(T)", flatten),
+    declare("flatten", "list_flatten_int", "list(dyn).(int) -> list(dyn)", flatten),
     declare("lists.range", "lists_range", "(int) -> list(int)", range),
     declare("reverse", "list_reverse", "list(T).() -> list(T)", reverse),
-    declare(
-        "distinct",
-        "list_distinct",
-        "list(T).() -> list(T)",
-        distinct,
-    ),
+    declare("distinct", "list_distinct", "list(T).() -> list(T)", distinct),
 ];
 
 pub(crate) const DECLARATIONS: &[Declaration] = &{
@@ -367,25 +244,16 @@ fn slice<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         return Err(no_such_overload());
     };
     let (Ok(from), Ok(to)) = (usize::try_from(*start), usize::try_from(*end)) else {
-        return Err(failed(format!(
-            "cannot slice({start}, {end}), negative indexes not supported"
-        )));
+        return Err(failed(format!("cannot slice({start}, {end}), negative indexes not supported")));
     };
     if from > to {
-        return Err(failed(format!(
-            "cannot slice({start}, {end}), start index must be less than or equal to end index"
-        )));
+        return Err(failed(format!("cannot slice({start}, {end}), start index must be less than or equal to end index")));
     }
     if list.len() < to {
-        return Err(failed(format!(
-            "cannot slice({start}, {end}), list is length {}",
-            list.len()
-        )));
+        return Err(failed(format!("cannot slice({start}, {end}), list is length {}", list.len())));
     }
     check_length(meter, to - from)?;
-    Ok(Value::list(
-        (from..to).filter_map(|i| list.get(i)).collect(),
-    ))
+    Ok(Value::list((from..to).filter_map(|i| list.get(i)).collect()))
 }
 
 fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -401,12 +269,7 @@ fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 /// Recurses no deeper than values nest, which expressions and documents bound.
-fn flatten_into<'a>(
-    meter: &mut Meter,
-    list: &List<'a>,
-    depth: usize,
-    flat: &mut Vec<Value<'a>>,
-) -> Result<(), EvalError> {
+fn flatten_into<'a>(meter: &mut Meter, list: &List<'a>, depth: usize, flat: &mut Vec<Value<'a>>) -> Result<(), EvalError> {
     for item in list.iter() {
         meter.work(1)?;
         match item {
@@ -450,17 +313,12 @@ pub(crate) fn sort_with<'a>(meter: &mut Meter, list: &List<'a>, keys: &List<'a>)
         return Err(failed("list elements must be comparable"));
     }
     let kind = std::mem::discriminant(first);
-    if pairs
-        .iter()
-        .any(|(key, _)| std::mem::discriminant(key) != kind)
-    {
+    if pairs.iter().any(|(key, _)| std::mem::discriminant(key) != kind) {
         return Err(failed("list elements must have the same type"));
     }
     meter.work(pairs.len() as u64)?;
     pairs.sort_by(|(a, _), (b, _)| operations::compare(a, b).unwrap_or(Ordering::Equal));
-    Ok(Value::list(
-        pairs.into_iter().map(|(_, item)| item).collect(),
-    ))
+    Ok(Value::list(pairs.into_iter().map(|(_, item)| item).collect()))
 }
 
 fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {

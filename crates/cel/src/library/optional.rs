@@ -72,12 +72,7 @@ fn first<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 
 fn last<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
-        [Value::List(list)] => Ok(Value::Optional(
-            list.len()
-                .checked_sub(1)
-                .and_then(|i| list.get(i))
-                .map(Arc::new),
-        )),
+        [Value::List(list)] => Ok(Value::Optional(list.len().checked_sub(1).and_then(|i| list.get(i)).map(Arc::new))),
         _ => Err(no_such_overload()),
     }
 }
@@ -93,10 +88,7 @@ fn unwrap<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
             Value::Optional(Some(value)) => values.push((*value).clone()),
             Value::Optional(None) => {}
             other => {
-                return Err(failed(format!(
-                    "value {} is not optional",
-                    crate::json::show(&other)
-                )));
+                return Err(failed(format!("value {} is not optional", crate::json::show(&other))));
             }
         }
     }

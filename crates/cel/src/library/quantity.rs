@@ -29,8 +29,7 @@ pub(crate) const DECLARATIONS: &[Declaration] = &[
     declare("sub", "quantity_sub_int", "kubernetes.Quantity.(int) -> kubernetes.Quantity", sub),
 ];
 
-const FORMAT_ERROR: &str =
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const FORMAT_ERROR: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const SUFFIX_ERROR: &str = "unable to parse quantity's suffix";
 const NANO: i32 = -9;
 
@@ -51,20 +50,13 @@ impl PartialEq for Quantity {
 
 impl Quantity {
     fn small(value: i64) -> Quantity {
-        Quantity {
-            mantissa: value.into(),
-            scale: 0,
-            small: true,
-        }
+        Quantity { mantissa: value.into(), scale: 0, small: true }
     }
 
     pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let negative = text.starts_with('-');
-        let number_len = unsigned
-            .bytes()
-            .take_while(|b| b.is_ascii_digit() || *b == b'.')
-            .count();
+        let number_len = unsigned.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
         let (number, suffix) = unsigned.split_at(number_len);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -73,39 +65,20 @@ impl Quantity {
         let (base2, exponent) = parse_suffix(suffix)?;
         let digits = format!("{}{}", whole.trim_start_matches('0'), fraction);
         let decimal_exponent = if base2 { 0 } else { exponent };
-        let multiplier: i128 = if base2 {
-            1i128.checked_shl(exponent as u32).unwrap_or(i128::MAX)
-        } else {
-            1
-        };
+        let multiplier: i128 = if base2 { 1i128.checked_shl(exponent as u32).unwrap_or(i128::MAX) } else { 1 };
         let scale = decimal_exponent - fraction.len() as i32;
         let signed = |value: i128| if negative { -value } else { value };
         if scale >= NANO
             && digits.len() <= 18
-            && let Ok(value) = if digits.is_empty() {
-                Ok(0)
-            } else {
-                digits.parse::<i64>()
-            }
+            && let Ok(value) = if digits.is_empty() { Ok(0) } else { digits.parse::<i64>() }
             && let Some(product) = i128::from(value).checked_mul(multiplier)
             && i64::try_from(product).is_ok()
         {
-            return Ok(Quantity {
-                mantissa: signed(product),
-                scale,
-                small: true,
-            });
+            return Ok(Quantity { mantissa: signed(product), scale, small: true });
         }
         // Larger ones are decimals, capped at the largest 64 bit integer and rounded up to a billionth.
-        let cap = Quantity {
-            mantissa: signed(i64::MAX.into()),
-            scale: 0,
-            small: false,
-        };
-        let value = match digits
-            .get(..38.min(digits.len()))
-            .and_then(|d| d.parse::<i128>().ok())
-        {
+        let cap = Quantity { mantissa: signed(i64::MAX.into()), scale: 0, small: false };
+        let value = match digits.get(..38.min(digits.len())).and_then(|d| d.parse::<i128>().ok()) {
             Some(value) if digits.len() <= 36 => value,
             _ => return Ok(cap),
         };
@@ -118,20 +91,13 @@ impl Quantity {
             mantissa = mantissa / 10 + i128::from(rest != 0);
             scale += 1;
         }
-        let found = Quantity {
-            mantissa: signed(mantissa),
-            scale,
-            small: false,
-        };
+        let found = Quantity { mantissa: signed(mantissa), scale, small: false };
         let too_large = found.magnitude().compare(&cap.magnitude()) == Ordering::Greater;
         Ok(if too_large { cap } else { found })
     }
 
     fn magnitude(&self) -> Quantity {
-        Quantity {
-            mantissa: self.mantissa.saturating_abs(),
-            ..*self
-        }
+        Quantity { mantissa: self.mantissa.saturating_abs(), ..*self }
     }
 
     fn compare(&self, other: &Quantity) -> Ordering {
@@ -139,22 +105,14 @@ impl Quantity {
         if signs != Ordering::Equal || self.mantissa == 0 {
             return signs;
         }
-        let (high, low, flipped) = if self.scale >= other.scale {
-            (self, other, false)
-        } else {
-            (other, self, true)
-        };
+        let (high, low, flipped) = if self.scale >= other.scale { (self, other, false) } else { (other, self, true) };
         let ordering = match scaled(high.mantissa, high.scale - low.scale) {
             Some(mantissa) => mantissa.cmp(&low.mantissa),
             // Beyond 128 bits: larger in magnitude than anything that fits.
             None if high.mantissa > 0 => Ordering::Greater,
             None => Ordering::Less,
         };
-        if flipped {
-            ordering.reverse()
-        } else {
-            ordering
-        }
+        if flipped { ordering.reverse() } else { ordering }
     }
 
     fn plus(&self, other: &Quantity) -> Quantity {
@@ -169,11 +127,7 @@ impl Quantity {
         match (fit(self), fit(other)) {
             (Some(a), Some(b)) => {
                 let sum = a.saturating_add(b);
-                Quantity {
-                    mantissa: sum,
-                    scale,
-                    small: self.small && other.small && i64::try_from(sum).is_ok(),
-                }
+                Quantity { mantissa: sum, scale, small: self.small && other.small && i64::try_from(sum).is_ok() }
             }
             _ => {
                 if self.scale > other.scale {
@@ -186,10 +140,7 @@ impl Quantity {
     }
 
     fn negated(&self) -> Quantity {
-        Quantity {
-            mantissa: -self.mantissa,
-            ..*self
-        }
+        Quantity { mantissa: -self.mantissa, ..*self }
     }
 
     fn as_i64(&self) -> Option<i64> {
@@ -200,9 +151,7 @@ impl Quantity {
     }
 
     fn as_f64(&self) -> f64 {
-        format!("{}e{}", self.mantissa, self.scale)
-            .parse()
-            .unwrap_or(f64::NAN)
+        format!("{}e{}", self.mantissa, self.scale).parse().unwrap_or(f64::NAN)
     }
 }
 
@@ -235,13 +184,7 @@ fn parse_suffix(suffix: &str) -> Result<(bool, i32), &'static str> {
             let exponent = suffix.strip_prefix(['e', 'E']);
             match exponent.and_then(|e| e.parse::<i16>().ok()) {
                 Some(exponent) => decimal(exponent.into()),
-                None if suffix
-                    .bytes()
-                    .all(|b| b"eEinumkKMGTP+-0123456789".contains(&b))
-                    && exponent.is_none() =>
-                {
-                    Err(SUFFIX_ERROR)
-                }
+                None if suffix.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b)) && exponent.is_none() => Err(SUFFIX_ERROR),
                 None => Err(FORMAT_ERROR),
             }
         }
@@ -318,15 +261,11 @@ fn sign<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn is_greater_than<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    Ok(Value::Bool(
-        target(args)?.compare(&other(args)?) == Ordering::Greater,
-    ))
+    Ok(Value::Bool(target(args)?.compare(&other(args)?) == Ordering::Greater))
 }
 
 fn is_less_than<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    Ok(Value::Bool(
-        target(args)?.compare(&other(args)?) == Ordering::Less,
-    ))
+    Ok(Value::Bool(target(args)?.compare(&other(args)?) == Ordering::Less))
 }
 
 fn compare_to<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -338,10 +277,7 @@ fn as_approximate_float<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 }
 
 fn as_integer<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    target(args)?
-        .as_i64()
-        .map(Value::Int)
-        .ok_or_else(|| failed("cannot convert value to integer"))
+    target(args)?.as_i64().map(Value::Int).ok_or_else(|| failed("cannot convert value to integer"))
 }
 
 fn is_integer<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -370,10 +306,7 @@ mod tests {
         assert!(q("0.1") == q("100m"));
         assert_eq!(q("1Gi").compare(&q("1G")), Ordering::Greater);
         assert_eq!(q("-1").compare(&q("1n")), Ordering::Less);
-        assert_eq!(
-            q("999999999999999999E").compare(&q("1n")),
-            Ordering::Greater
-        );
+        assert_eq!(q("999999999999999999E").compare(&q("1n")), Ordering::Greater);
         assert!(q("1e3") == q("1k"));
     }
 

@@ -36,26 +36,16 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
 
 fn compile_within(pattern: &str, size: usize) -> Result<Regex, String> {
     let translated = translate(pattern)?;
-    RegexBuilder::new(&translated)
-        .size_limit(size)
-        .dfa_size_limit(MAX_COMPILED)
-        .nest_limit(250)
-        .build()
-        .map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => {
-                format!("error parsing regexp: expression too large: `{pattern}`")
-            }
-            other => {
-                let text = other.to_string();
-                let reason = text
-                    .lines()
-                    .last()
-                    .unwrap_or("invalid")
-                    .trim_start_matches("error: ")
-                    .to_owned();
-                format!("error parsing regexp: {reason}: `{pattern}`")
-            }
-        })
+    RegexBuilder::new(&translated).size_limit(size).dfa_size_limit(MAX_COMPILED).nest_limit(250).build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => {
+            format!("error parsing regexp: expression too large: `{pattern}`")
+        }
+        other => {
+            let text = other.to_string();
+            let reason = text.lines().last().unwrap_or("invalid").trim_start_matches("error: ").to_owned();
+            format!("error parsing regexp: {reason}: `{pattern}`")
+        }
+    })
 }
 
 /// Rewrites RE2 syntax into that of the `regex` crate.
@@ -79,16 +69,8 @@ fn translate(pattern: &str) -> Result<String, String> {
                         rest = after;
                     }
                     'd' => out.push_str(if in_class { "0-9" } else { "[0-9]" }),
-                    'w' => out.push_str(if in_class {
-                        "0-9A-Za-z_"
-                    } else {
-                        "[0-9A-Za-z_]"
-                    }),
-                    's' => out.push_str(if in_class {
-                        "\\t\\n\\f\\r\\x20"
-                    } else {
-                        "[\\t\\n\\f\\r\\x20]"
-                    }),
+                    'w' => out.push_str(if in_class { "0-9A-Za-z_" } else { "[0-9A-Za-z_]" }),
+                    's' => out.push_str(if in_class { "\\t\\n\\f\\r\\x20" } else { "[\\t\\n\\f\\r\\x20]" }),
                     'D' => out.push_str("[^0-9]"),
                     'W' => out.push_str("[^0-9A-Za-z_]"),
                     'S' => out.push_str("[^\\t\\n\\f\\r\\x20]"),
@@ -100,17 +82,12 @@ fn translate(pattern: &str) -> Result<String, String> {
                     }
                     // A short octal number or a control character that Rust writes differently.
                     '0'..='7' => {
-                        let digits: String = rest
-                            .chars()
-                            .take(2)
-                            .take_while(|c| ('0'..='7').contains(c))
-                            .collect();
+                        let digits: String = rest.chars().take(2).take_while(|c| ('0'..='7').contains(c)).collect();
                         if escaped != '0' && digits.is_empty() {
                             return invalid("invalid escape sequence", &format!("\\{escaped}"));
                         }
                         rest = &rest[digits.len()..];
-                        let value =
-                            u32::from_str_radix(&format!("{escaped}{digits}"), 8).unwrap_or(0);
+                        let value = u32::from_str_radix(&format!("{escaped}{digits}"), 8).unwrap_or(0);
                         out.push_str(&format!("\\x{{{value:x}}}"));
                     }
                     'p' | 'P' | 'x' | 'a' | 'f' | 't' | 'n' | 'r' | 'v' => {
@@ -169,15 +146,8 @@ fn translate(pattern: &str) -> Result<String, String> {
             }
             '(' if !in_class && rest.starts_with("(?") => {
                 let flags = &rest[2..];
-                if flags.starts_with('=')
-                    || flags.starts_with('!')
-                    || flags.starts_with("<=")
-                    || flags.starts_with("<!")
-                {
-                    return invalid(
-                        "invalid or unsupported Perl syntax",
-                        &rest[..rest.len().min(4)],
-                    );
+                if flags.starts_with('=') || flags.starts_with('!') || flags.starts_with("<=") || flags.starts_with("<!") {
+                    return invalid("invalid or unsupported Perl syntax", &rest[..rest.len().min(4)]);
                 }
                 out.push_str("(?");
                 rest = flags;
@@ -199,12 +169,7 @@ fn repetition<'p>(rest: &'p str, out: &mut String) -> Result<&'p str, String> {
         Some((low, high)) => (low, Some(high)),
         None => (body, None),
     });
-    let number = |text: &str| {
-        text.bytes()
-            .all(|b| b.is_ascii_digit())
-            .then(|| text.parse::<u32>().ok())
-            .flatten()
-    };
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if body.is_none() || !is_digits(low) || high.is_some_and(|h| !h.is_empty() && !is_digits(h)) {
         out.push_str("\\{");
@@ -212,19 +177,9 @@ fn repetition<'p>(rest: &'p str, out: &mut String) -> Result<&'p str, String> {
     }
     let end = body_end.map_or(rest.len(), |end| end + 1);
     let too_many = |n: Option<u32>| n.is_none_or(|n| n > MAX_REPEAT);
-    let reversed = high
-        .filter(|h| !h.is_empty())
-        .is_some_and(|h| number(h) < number(low));
-    if too_many(number(low))
-        || high
-            .filter(|h| !h.is_empty())
-            .is_some_and(|h| too_many(number(h)))
-        || reversed
-    {
-        return Err(format!(
-            "error parsing regexp: invalid repeat count: `{}`",
-            &rest[..end]
-        ));
+    let reversed = high.filter(|h| !h.is_empty()).is_some_and(|h| number(h) < number(low));
+    if too_many(number(low)) || high.filter(|h| !h.is_empty()).is_some_and(|h| too_many(number(h))) || reversed {
+        return Err(format!("error parsing regexp: invalid repeat count: `{}`", &rest[..end]));
     }
     out.push_str(&rest[..end]);
     Ok(&rest[end..])
@@ -236,13 +191,7 @@ fn compile_late(meter: &mut Meter, pattern: &str) -> Result<Regex, EvalError> {
         return Ok(regex.clone());
     }
     let large = pattern.contains('{') || pattern.contains("\\p") || pattern.contains("\\P");
-    meter.work(
-        if large {
-            COMPILE_LARGE_WORK
-        } else {
-            COMPILE_WORK
-        } + pattern.len() as u64 * 100,
-    )?;
+    meter.work(if large { COMPILE_LARGE_WORK } else { COMPILE_WORK } + pattern.len() as u64 * 100)?;
     let regex = compile_within(pattern, MAX_COMPILED_LATE).map_err(failed)?;
     if meter.regexes.len() == REMEMBERED {
         meter.regexes.remove(0);
@@ -253,9 +202,7 @@ fn compile_late(meter: &mut Meter, pattern: &str) -> Result<Regex, EvalError> {
 
 pub(crate) fn matches<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
-        [Value::String(text), Value::String(pattern)] => {
-            Ok(Value::Bool(compile_late(meter, pattern)?.is_match(text)))
-        }
+        [Value::String(text), Value::String(pattern)] => Ok(Value::Bool(compile_late(meter, pattern)?.is_match(text))),
         _ => Err(no_such_overload()),
     }
 }
@@ -297,13 +244,7 @@ fn find_all_with<'a>(regex: &Regex, args: &[Value<'a>], text: &str) -> Answer<'a
         Some(Value::Int(n)) => usize::try_from(*n).unwrap_or(usize::MAX),
         Some(_) => return Err(no_such_overload()),
     };
-    Ok(Value::list(
-        regex
-            .find_iter(text)
-            .take(limit)
-            .map(|m| Value::string(m.as_str()))
-            .collect(),
-    ))
+    Ok(Value::list(regex.find_iter(text).take(limit).map(|m| Value::string(m.as_str())).collect()))
 }
 
 /// A call whose expression is constant, compiled once.
@@ -351,17 +292,7 @@ mod tests {
 
     #[test]
     fn what_re2_lacks_is_refused() {
-        for pattern in [
-            r"(?=a)",
-            r"(?<!a)b",
-            r"\C",
-            r"(a)\1",
-            "a{1001}",
-            "a{2,1}",
-            "(",
-            "\\",
-            "(((((((((a{100}){100}){100}){100})))))",
-        ] {
+        for pattern in [r"(?=a)", r"(?<!a)b", r"\C", r"(a)\1", "a{1001}", "a{2,1}", "(", "\\", "(((((((((a{100}){100}){100}){100})))))"] {
             assert!(compile(pattern).is_err(), "{pattern}");
         }
     }

@@ -56,28 +56,12 @@ impl Semver {
         let [major, minor, rest] = parts[..] else {
             return Err("No Major.Minor.Patch elements found".into());
         };
-        let (rest, build) = rest
-            .split_once('+')
-            .map_or((rest, None), |(r, b)| (r, Some(b)));
-        let (patch, pre) = rest
-            .split_once('-')
-            .map_or((rest, None), |(r, p)| (r, Some(p)));
-        let numbers = [
-            number("Major", major)?,
-            number("Minor", minor)?,
-            number("Patch", patch)?,
-        ];
-        let pre = pre.map_or(Ok(Vec::new()), |pre| {
-            pre.split('.').map(identifier).collect()
-        })?;
-        let build = build.map_or(Ok(Vec::new()), |build| {
-            build.split('.').map(build_identifier).collect()
-        })?;
-        Ok(Semver {
-            numbers,
-            pre,
-            build,
-        })
+        let (rest, build) = rest.split_once('+').map_or((rest, None), |(r, b)| (r, Some(b)));
+        let (patch, pre) = rest.split_once('-').map_or((rest, None), |(r, p)| (r, Some(p)));
+        let numbers = [number("Major", major)?, number("Minor", minor)?, number("Patch", patch)?];
+        let pre = pre.map_or(Ok(Vec::new()), |pre| pre.split('.').map(identifier).collect())?;
+        let build = build.map_or(Ok(Vec::new()), |build| build.split('.').map(build_identifier).collect())?;
+        Ok(Semver { numbers, pre, build })
     }
 
     fn parse_normalised(text: &str) -> Result<Semver, String> {
@@ -85,11 +69,7 @@ impl Semver {
         let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();
         for part in parts.iter_mut().filter(|p| p.len() > 1) {
             let trimmed = part.trim_start_matches('0');
-            let zero = if trimmed.starts_with(|c: char| c.is_ascii_digit()) {
-                ""
-            } else {
-                "0"
-            };
+            let zero = if trimmed.starts_with(|c: char| c.is_ascii_digit()) { "" } else { "0" };
             *part = format!("{zero}{trimmed}");
         }
         if parts.len() < 3 {
@@ -102,12 +82,10 @@ impl Semver {
     }
 
     fn compare(&self, other: &Semver) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| {
-            match (self.pre.is_empty(), other.pre.is_empty()) {
-                (true, false) => Ordering::Greater,
-                (false, true) => Ordering::Less,
-                _ => self.pre.cmp(&other.pre),
-            }
+        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
+            (true, false) => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            _ => self.pre.cmp(&other.pre),
         })
     }
 }
@@ -115,17 +93,12 @@ impl Semver {
 fn number(name: &str, text: &str) -> Result<u64, String> {
     let lower = name.to_ascii_lowercase();
     if !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!(
-            "Invalid character(s) found in {lower} number {text:?}"
-        ));
+        return Err(format!("Invalid character(s) found in {lower} number {text:?}"));
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(format!(
-            "{name} number must not contain leading zeroes {text:?}"
-        ));
+        return Err(format!("{name} number must not contain leading zeroes {text:?}"));
     }
-    text.parse()
-        .map_err(|_| format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
 }
 
 fn allowed(text: &str) -> bool {
@@ -138,14 +111,9 @@ fn identifier(text: &str) -> Result<Identifier, String> {
     }
     if text.bytes().all(|b| b.is_ascii_digit()) {
         if text.len() > 1 && text.starts_with('0') {
-            return Err(format!(
-                "Numeric PreRelease version must not contain leading zeroes {text:?}"
-            ));
+            return Err(format!("Numeric PreRelease version must not contain leading zeroes {text:?}"));
         }
-        return text
-            .parse()
-            .map(Identifier::Number)
-            .map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"));
+        return text.parse().map(Identifier::Number).map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"));
     }
     if !allowed(text) {
         return Err(format!("Invalid character(s) found in prerelease {text:?}"));
@@ -158,9 +126,7 @@ fn build_identifier(text: &str) -> Result<String, String> {
         return Err("Build meta data is empty".into());
     }
     if !allowed(text) {
-        return Err(format!(
-            "Invalid character(s) found in build meta data {text:?}"
-        ));
+        return Err(format!("Invalid character(s) found in build meta data {text:?}"));
     }
     Ok(text.to_owned())
 }
@@ -185,18 +151,14 @@ impl fmt::Display for Semver {
 
 fn read(args: &[Value<'_>]) -> Result<Result<Semver, String>, EvalError> {
     match args {
-        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => {
-            Ok(Semver::parse(text))
-        }
+        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Ok(Semver::parse(text)),
         [Value::String(text), Value::Bool(true)] => Ok(Semver::parse_normalised(text)),
         _ => Err(no_such_overload()),
     }
 }
 
 fn semver<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    read(args)?
-        .map(|v| Value::Opaque(Opaque::Semver(Arc::new(v))))
-        .map_err(failed)
+    read(args)?.map(|v| Value::Opaque(Opaque::Semver(Arc::new(v)))).map_err(failed)
 }
 
 fn is_semver<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -247,27 +209,13 @@ mod tests {
 
     #[test]
     fn versions_are_ordered_by_the_specification() {
-        let order = [
-            "1.0.0-alpha",
-            "1.0.0-alpha.1",
-            "1.0.0-alpha.beta",
-            "1.0.0-beta.2",
-            "1.0.0-beta.11",
-            "1.0.0-rc.1",
-            "1.0.0",
-        ];
+        let order = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0"];
         for pair in order.windows(2) {
-            let (a, b) = (
-                Semver::parse(pair[0]).unwrap(),
-                Semver::parse(pair[1]).unwrap(),
-            );
+            let (a, b) = (Semver::parse(pair[0]).unwrap(), Semver::parse(pair[1]).unwrap());
             assert_eq!(a.compare(&b), Ordering::Less, "{pair:?}");
         }
         assert!(Semver::parse("1.0.0+a").unwrap() == Semver::parse("1.0.0+b").unwrap());
-        assert_eq!(
-            Semver::parse("1.2.3-rc.1+b.2").unwrap().to_string(),
-            "1.2.3-rc.1+b.2"
-        );
+        assert_eq!(Semver::parse("1.2.3-rc.1+b.2").unwrap().to_string(), "1.2.3-rc.1+b.2");
     }
 
     #[test]
@@ -277,9 +225,6 @@ mod tests {
             assert!(Semver::parse_normalised(text).is_ok(), "{text}");
         }
         assert!(Semver::parse_normalised("1.2-rc").is_err());
-        assert_eq!(
-            Semver::parse("v1.0").unwrap_err(),
-            "No Major.Minor.Patch elements found"
-        );
+        assert_eq!(Semver::parse("v1.0").unwrap_err(), "No Major.Minor.Patch elements found");
     }
 }

@@ -24,18 +24,14 @@ fn contains_all(meter: &mut Meter, set: &List<'_>, subset: &List<'_>) -> Result<
 
 fn contains<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
-        [Value::List(set), Value::List(subset)] => {
-            contains_all(meter, set, subset).map(Value::Bool)
-        }
+        [Value::List(set), Value::List(subset)] => contains_all(meter, set, subset).map(Value::Bool),
         _ => Err(no_such_overload()),
     }
 }
 
 fn equivalent<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
-        [Value::List(a), Value::List(b)] => Ok(Value::Bool(
-            contains_all(meter, a, b)? && contains_all(meter, b, a)?,
-        )),
+        [Value::List(a), Value::List(b)] => Ok(Value::Bool(contains_all(meter, a, b)? && contains_all(meter, b, a)?)),
         _ => Err(no_such_overload()),
     }
 }

@@ -16,9 +16,7 @@ pub(crate) fn identity<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 pub(crate) fn size<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
         [Value::Opaque(_)] => Err(no_such_overload()),
-        [value] => operations::size(value)
-            .map(|n| Value::Int(n as i64))
-            .ok_or_else(no_such_overload),
+        [value] => operations::size(value).map(|n| Value::Int(n as i64)).ok_or_else(no_such_overload),
         _ => Err(no_such_overload()),
     }
 }
@@ -41,16 +39,7 @@ macro_rules! conversions {
     )*};
 }
 
-conversions!(
-    to_bool,
-    to_bytes,
-    to_double,
-    to_duration,
-    to_int,
-    to_string,
-    to_timestamp,
-    to_uint
-);
+conversions!(to_bool, to_bytes, to_double, to_duration, to_int, to_string, to_timestamp, to_uint);
 
 pub(crate) fn contains<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
@@ -61,9 +50,7 @@ pub(crate) fn contains<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 
 pub(crate) fn starts_with<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
-        [Value::String(text), Value::String(prefix)] => {
-            Ok(Value::Bool(text.starts_with(&**prefix)))
-        }
+        [Value::String(text), Value::String(prefix)] => Ok(Value::Bool(text.starts_with(&**prefix))),
         _ => Err(no_such_overload()),
     }
 }

@@ -46,28 +46,17 @@ pub(crate) fn next_piece(format: &str) -> Result<Option<(Piece<'_>, &str)>, Stri
     if let Some(after) = rest.strip_prefix('.') {
         let digits = after.bytes().take_while(u8::is_ascii_digit).count();
         if digits == after.len() {
-            return Err(unparsed(
-                "error while parsing precision: could not find end of precision specifier",
-            ));
+            return Err(unparsed("error while parsing precision: could not find end of precision specifier"));
         }
-        let number = after[..digits]
-            .parse::<usize>()
-            .ok()
-            .filter(|p| *p <= MAX_PRECISION);
-        precision = Some(number.ok_or_else(|| {
-            unparsed("error while parsing precision: error while converting precision to integer: out of range")
-        })?);
+        let number = after[..digits].parse::<usize>().ok().filter(|p| *p <= MAX_PRECISION);
+        precision = Some(
+            number.ok_or_else(|| unparsed("error while parsing precision: error while converting precision to integer: out of range"))?,
+        );
         rest = &after[digits..];
     }
     match rest.chars().next() {
-        Some(verb @ ('s' | 'd' | 'f' | 'e' | 'b' | 'x' | 'X' | 'o')) => Ok(Some((
-            Piece::Clause(Clause { verb, precision }),
-            &rest[1..],
-        ))),
-        other => Err(unparsed(&format!(
-            "unrecognized formatting clause \"{}\"",
-            other.unwrap_or(' ')
-        ))),
+        Some(verb @ ('s' | 'd' | 'f' | 'e' | 'b' | 'x' | 'X' | 'o')) => Ok(Some((Piece::Clause(Clause { verb, precision }), &rest[1..]))),
+        other => Err(unparsed(&format!("unrecognized formatting clause \"{}\"", other.unwrap_or(' ')))),
     }
 }
 
@@ -80,9 +69,7 @@ pub(crate) fn mismatch(verb: char, type_name: &str) -> String {
         'x' | 'X' => "only integers, byte buffers, and strings can be formatted as hex",
         'o' => "octal clause can only be used on integers",
         'e' => "scientific clause can only be used on doubles",
-        _ => {
-            "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
-        }
+        _ => "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
     };
     format!("error during formatting: {rule}, was given {type_name}")
 }
@@ -98,9 +85,7 @@ pub(crate) fn format<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         match piece {
             Piece::Text(text) => out.push_str(text),
             Piece::Clause(clause) => {
-                let value = values
-                    .get(used)
-                    .ok_or_else(|| failed(format!("index {used} out of range")))?;
+                let value = values.get(used).ok_or_else(|| failed(format!("index {used} out of range")))?;
                 used += 1;
                 write_clause(meter, &mut out, clause, &value)?;
             }
@@ -111,12 +96,7 @@ pub(crate) fn format<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::string(out))
 }
 
-fn write_clause(
-    meter: &mut Meter,
-    out: &mut String,
-    clause: Clause,
-    value: &Value<'_>,
-) -> Result<(), EvalError> {
+fn write_clause(meter: &mut Meter, out: &mut String, clause: Clause, value: &Value<'_>) -> Result<(), EvalError> {
     let wrong = || failed(mismatch(clause.verb, value.type_of().name()));
     let text = match (clause.verb, value) {
         ('s', _) => return write_string(meter, out, value, &wrong),
@@ -133,14 +113,8 @@ fn write_clause(
         ('X', Value::Uint(u)) => format!("{u:X}"),
         ('x' | 'X', Value::String(s)) => hex(s.as_bytes(), clause.verb),
         ('x' | 'X', Value::Bytes(b)) => hex(b, clause.verb),
-        ('f', _) => fixed(
-            double(value).ok_or_else(wrong)?,
-            clause.precision.unwrap_or(6),
-        ),
-        ('e', _) => scientific(
-            double(value).ok_or_else(wrong)?,
-            clause.precision.unwrap_or(6),
-        ),
+        ('f', _) => fixed(double(value).ok_or_else(wrong)?, clause.precision.unwrap_or(6)),
+        ('e', _) => scientific(double(value).ok_or_else(wrong)?, clause.precision.unwrap_or(6)),
         _ => return Err(wrong()),
     };
     out.push_str(&text);
@@ -148,24 +122,11 @@ fn write_clause(
 }
 
 fn radix(number: i64, digits: fn(u64) -> String) -> String {
-    format!(
-        "{}{}",
-        if number < 0 { "-" } else { "" },
-        digits(number.unsigned_abs())
-    )
+    format!("{}{}", if number < 0 { "-" } else { "" }, digits(number.unsigned_abs()))
 }
 
 fn hex(bytes: &[u8], verb: char) -> String {
-    bytes
-        .iter()
-        .map(|b| {
-            if verb == 'X' {
-                format!("{b:02X}")
-            } else {
-                format!("{b:02x}")
-            }
-        })
-        .collect()
+    bytes.iter().map(|b| if verb == 'X' { format!("{b:02X}") } else { format!("{b:02x}") }).collect()
 }
 
 /// Doubles, and the strings that stand for what is not a number.
@@ -196,9 +157,7 @@ fn fixed(number: f64, precision: usize) -> String {
         return text.to_owned();
     }
     let text = format!("{number:.precision$}");
-    let (sign, digits) = text
-        .strip_prefix('-')
-        .map_or(("", text.as_str()), |rest| ("-", rest));
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
     let (whole, fraction) = digits.split_once('.').map_or((digits, ""), |(w, f)| (w, f));
     let mut out = String::from(sign);
     for (i, c) in whole.chars().enumerate() {
@@ -223,31 +182,16 @@ fn scientific(number: f64, width: usize) -> String {
             let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
             let exponent: i32 = exponent.parse().unwrap_or(0);
             let digits = format!("{:02}", exponent.abs());
-            let raised: String = digits
-                .chars()
-                .map(|c| {
-                    "⁰¹²³⁴⁵⁶⁷⁸⁹"
-                        .chars()
-                        .nth(c.to_digit(10).unwrap_or(0) as usize)
-                        .unwrap_or('⁰')
-                })
-                .collect();
-            format!(
-                "{mantissa}×10{}{raised}",
-                if exponent < 0 { "⁻" } else { "" }
-            )
+            let raised: String =
+                digits.chars().map(|c| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(c.to_digit(10).unwrap_or(0) as usize).unwrap_or('⁰')).collect();
+            format!("{mantissa}×10{}{raised}", if exponent < 0 { "⁻" } else { "" })
         }
     };
     let padding = width.saturating_sub(text.chars().count());
     format!("{}{text}", " ".repeat(padding))
 }
 
-fn write_string(
-    meter: &mut Meter,
-    out: &mut String,
-    value: &Value<'_>,
-    wrong: &dyn Fn() -> EvalError,
-) -> Result<(), EvalError> {
+fn write_string(meter: &mut Meter, out: &mut String, value: &Value<'_>, wrong: &dyn Fn() -> EvalError) -> Result<(), EvalError> {
     match value {
         Value::Null => out.push_str("null"),
         Value::List(list) => write_list(meter, out, list)?,
@@ -285,15 +229,9 @@ fn write_list(meter: &mut Meter, out: &mut String, list: &List<'_>) -> Result<()
 fn write_map(meter: &mut Meter, out: &mut String, map: &Map<'_>) -> Result<(), EvalError> {
     let mut pairs = Vec::with_capacity(map.len());
     for (key, value) in map.iter() {
-        if !matches!(
-            key,
-            Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)
-        ) {
+        if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
             let name = key.type_of();
-            return Err(failed(format!(
-                "error during formatting: no formatting function for map key of type {}",
-                name.name()
-            )));
+            return Err(failed(format!("error during formatting: no formatting function for map key of type {}", name.name())));
         }
         let mut texts = [String::new(), String::new()];
         write_literal(meter, &mut texts[0], &key)?;
@@ -333,20 +271,12 @@ fn write_literal(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Resu
             d => out.push_str(&format!("{d:.6}")),
         },
         Value::Timestamp(t) => out.push_str(&format!("timestamp(\"{t}\")")),
-        Value::Duration(d) => out.push_str(&format!(
-            "duration(\"{}\")",
-            crate::time::format_duration(*d)
-        )),
+        Value::Duration(d) => out.push_str(&format!("duration(\"{}\")", crate::time::format_duration(*d))),
         Value::List(list) => write_list(meter, out, list)?,
         Value::Map(map) => write_map(meter, out, map)?,
         other => {
             let name = other.type_of();
-            let wrong = || {
-                failed(format!(
-                    "error during formatting: no formatting function for {}",
-                    name.name()
-                ))
-            };
+            let wrong = || failed(format!("error during formatting: no formatting function for {}", name.name()));
             write_string(meter, out, other, &wrong)?;
         }
     }
@@ -368,9 +298,7 @@ pub(crate) fn quoted(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                out.push_str(&format!("\\x{:02x}", c as u32))
-            }
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
             c => out.push(c),
         }
     }
@@ -385,68 +313,25 @@ mod tests {
     fn text(format_string: &str, values: Vec<Value<'_>>) -> Result<String, String> {
         let args = [Value::string(format_string), Value::list(values)];
         let answer = format(&mut Meter::for_constants(), &args);
-        answer
-            .map(|v| v.as_str().unwrap().to_owned())
-            .map_err(|e| e.to_string())
+        answer.map(|v| v.as_str().unwrap().to_owned()).map_err(|e| e.to_string())
     }
 
     #[test]
     fn clauses_write_numbers() {
         assert_eq!(
-            text(
-                "%d %b %o %x %X",
-                vec![
-                    Value::Int(-5),
-                    Value::Int(5),
-                    Value::Int(9),
-                    Value::Int(255),
-                    Value::Uint(255)
-                ]
-            )
-            .unwrap(),
+            text("%d %b %o %x %X", vec![Value::Int(-5), Value::Int(5), Value::Int(9), Value::Int(255), Value::Uint(255)]).unwrap(),
             "-5 101 11 ff FF"
         );
-        assert_eq!(
-            text(
-                "%f|%.1f",
-                vec![Value::Double(1_234_567.0), Value::Double(2.25)]
-            )
-            .unwrap(),
-            "1,234,567.000000|2.2"
-        );
-        assert_eq!(
-            text("%e", vec![Value::Double(1052.032911275)]).unwrap(),
-            "1.052033×10⁰³"
-        );
-        assert_eq!(
-            text("%e", vec![Value::Double(0.001)]).unwrap(),
-            "1.000000×10⁻⁰³"
-        );
-        assert_eq!(
-            text(
-                "%x %X",
-                vec![
-                    Value::string("hi"),
-                    Value::Bytes([1, 255].as_slice().into())
-                ]
-            )
-            .unwrap(),
-            "6869 01FF"
-        );
+        assert_eq!(text("%f|%.1f", vec![Value::Double(1_234_567.0), Value::Double(2.25)]).unwrap(), "1,234,567.000000|2.2");
+        assert_eq!(text("%e", vec![Value::Double(1052.032911275)]).unwrap(), "1.052033×10⁰³");
+        assert_eq!(text("%e", vec![Value::Double(0.001)]).unwrap(), "1.000000×10⁻⁰³");
+        assert_eq!(text("%x %X", vec![Value::string("hi"), Value::Bytes([1, 255].as_slice().into())]).unwrap(), "6869 01FF");
     }
 
     #[test]
     fn nested_values_are_written_as_literals() {
-        let list = Value::list(vec![
-            Value::Int(6),
-            Value::Double(4.2),
-            Value::string("a \"b\""),
-            Value::Null,
-        ]);
-        assert_eq!(
-            text("%s", vec![list]).unwrap(),
-            r#"[6, 4.200000, "a \"b\"", null]"#
-        );
+        let list = Value::list(vec![Value::Int(6), Value::Double(4.2), Value::string("a \"b\""), Value::Null]);
+        assert_eq!(text("%s", vec![list]).unwrap(), r#"[6, 4.200000, "a \"b\"", null]"#);
     }
 
     #[test]
@@ -456,14 +341,8 @@ mod tests {
             "error during formatting: decimal clause can only be used on integers, was given string"
         );
         assert_eq!(text("%s", vec![]).unwrap_err(), "index 0 out of range");
-        assert_eq!(
-            text("%z", vec![Value::Null]).unwrap_err(),
-            "could not parse formatting clause: unrecognized formatting clause \"z\""
-        );
-        assert_eq!(
-            text("%", vec![Value::Null]).unwrap_err(),
-            "unexpected end of string"
-        );
+        assert_eq!(text("%z", vec![Value::Null]).unwrap_err(), "could not parse formatting clause: unrecognized formatting clause \"z\"");
+        assert_eq!(text("%", vec![Value::Null]).unwrap_err(), "unexpected end of string");
         assert!(text("%.99999f", vec![Value::Double(1.0)]).is_err());
         assert!(text("%s", vec![Value::Optional(None)]).is_err());
     }

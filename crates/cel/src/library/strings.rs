@@ -39,10 +39,7 @@ fn byte_position(text: &str, index: i64) -> Option<usize> {
     if text.is_ascii() {
         return (index <= text.len()).then_some(index);
     }
-    text.char_indices()
-        .map(|(at, _)| at)
-        .chain([text.len()])
-        .nth(index)
+    text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(index)
 }
 
 fn char_at<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -50,13 +47,7 @@ fn char_at<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         return Err(no_such_overload());
     };
     let at = byte_position(text, *index).ok_or_else(|| out_of_range(*index))?;
-    Ok(Value::string(
-        text[at..]
-            .chars()
-            .next()
-            .map(String::from)
-            .unwrap_or_default(),
-    ))
+    Ok(Value::string(text[at..].chars().next().map(String::from).unwrap_or_default()))
 }
 
 fn index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -81,9 +72,7 @@ fn index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 fn last_index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let (text, part, offset) = match args {
         [Value::String(text), Value::String(part)] => (text, part, None),
-        [Value::String(text), Value::String(part), Value::Int(offset)] => {
-            (text, part, Some(*offset))
-        }
+        [Value::String(text), Value::String(part), Value::Int(offset)] => (text, part, Some(*offset)),
         _ => return Err(no_such_overload()),
     };
     if let Some(offset) = offset.filter(|o| *o < 0) {
@@ -99,10 +88,7 @@ fn last_index_of<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         None => length,
     };
     // The match may begin at the offset at the latest, so it may end that much after it.
-    let end = byte_position(text, offset.min(length))
-        .unwrap_or(text.len())
-        .saturating_add(part.len())
-        .min(text.len());
+    let end = byte_position(text, offset.min(length)).unwrap_or(text.len()).saturating_add(part.len()).min(text.len());
     let mut end = end;
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -136,15 +122,10 @@ fn trim<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 
 fn replace<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let (text, from, to, limit) = match args {
-        [Value::String(text), Value::String(from), Value::String(to)] => {
-            (text, from, to, usize::MAX)
+        [Value::String(text), Value::String(from), Value::String(to)] => (text, from, to, usize::MAX),
+        [Value::String(text), Value::String(from), Value::String(to), Value::Int(n)] => {
+            (text, from, to, usize::try_from(*n).unwrap_or(usize::MAX))
         }
-        [
-            Value::String(text),
-            Value::String(from),
-            Value::String(to),
-            Value::Int(n),
-        ] => (text, from, to, usize::try_from(*n).unwrap_or(usize::MAX)),
         _ => return Err(no_such_overload()),
     };
     // The cost of a call does not depend on the size of its result, so the size is bounded here.
@@ -167,19 +148,13 @@ fn split<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         let mut parts = Vec::new();
         let mut rest = &**text;
         while let Some(c) = rest.chars().next() {
-            let cut = if parts.len() + 1 == limit {
-                rest.len()
-            } else {
-                c.len_utf8()
-            };
+            let cut = if parts.len() + 1 == limit { rest.len() } else { c.len_utf8() };
             parts.push(Value::string(&rest[..cut]));
             rest = &rest[cut..];
         }
         parts
     } else {
-        text.splitn(limit, &**separator)
-            .map(Value::string)
-            .collect()
+        text.splitn(limit, &**separator).map(Value::string).collect()
     };
     Ok(Value::list(parts))
 }
@@ -191,9 +166,7 @@ fn substring<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         _ => return Err(no_such_overload()),
     };
     if let Some(end) = end.filter(|end| start > *end) {
-        return Err(failed(format!(
-            "invalid substring range. start: {start}, end: {end}"
-        )));
+        return Err(failed(format!("invalid substring range. start: {start}, end: {end}")));
     }
     let from = byte_position(text, start).ok_or_else(|| out_of_range(start))?;
     let to = match end {
@@ -236,10 +209,7 @@ fn join<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let mut joined = String::new();
     for (i, item) in list.iter().enumerate() {
         let Value::String(item) = &item else {
-            return Err(failed(format!(
-                "join: invalid input: {}",
-                crate::json::show(&item)
-            )));
+            return Err(failed(format!("join: invalid input: {}", crate::json::show(&item))));
         };
         meter.work(1)?;
         meter.check_string(joined.len() + separator.len() + item.len())?;

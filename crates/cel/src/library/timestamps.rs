@@ -6,11 +6,7 @@ use crate::operations::Answer;
 use crate::time::Parts;
 use crate::value::Value;
 
-fn part<'a>(
-    args: &[Value<'a>],
-    of_timestamp: fn(&Parts) -> i64,
-    of_duration: Option<fn(i64) -> i64>,
-) -> Answer<'a> {
+fn part<'a>(args: &[Value<'a>], of_timestamp: fn(&Parts) -> i64, of_duration: Option<fn(i64) -> i64>) -> Answer<'a> {
     let (time, zone) = match args {
         [Value::Duration(nanos)] => {
             let of_duration = of_duration.ok_or_else(no_such_overload)?;

@@ -81,9 +81,7 @@ fn parse(text: &str) -> Result<Url, String> {
         let end = after.find('/').unwrap_or(after.len());
         let authority = &after[..end];
         path = &after[end..];
-        let host = authority
-            .rsplit_once('@')
-            .map_or(authority, |(_, host)| host);
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         url.host = check_host(host)?;
     }
     let path = path.split('#').next().unwrap_or("");
@@ -106,9 +104,7 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
 }
 
 fn check_host(host: &str) -> Result<String, String> {
-    let valid_port = |port: &str| {
-        port.is_empty() || (port.starts_with(':') && port[1..].bytes().all(|b| b.is_ascii_digit()))
-    };
+    let valid_port = |port: &str| port.is_empty() || (port.starts_with(':') && port[1..].bytes().all(|b| b.is_ascii_digit()));
     if host.starts_with('[') {
         let end = host.rfind(']').ok_or("missing ']' in host")?;
         let port = &host[end + 1..];
@@ -122,13 +118,8 @@ fn check_host(host: &str) -> Result<String, String> {
     {
         return Err(format!("invalid port {:?} after host", &host[at..]));
     }
-    if let Some(bad) = host.chars().find(|c| {
-        c.is_ascii() && !(c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(*c))
-    }) {
-        return Err(format!(
-            "invalid character {:?} in host name",
-            bad.to_string()
-        ));
+    if let Some(bad) = host.chars().find(|c| c.is_ascii() && !(c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(*c))) {
+        return Err(format!("invalid character {:?} in host name", bad.to_string()));
     }
     unescape(host)
 }
@@ -143,9 +134,7 @@ fn unescape(text: &str) -> Result<String, String> {
             i += 1;
             continue;
         }
-        let code = text
-            .get(i + 1..i + 3)
-            .filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+        let code = text.get(i + 1..i + 3).filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
         match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(byte) => out.push(byte),
             None => {
@@ -183,11 +172,7 @@ fn url<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::String(text)] = args else {
         return Err(no_such_overload());
     };
-    let url = Url::parse(text).map_err(|error| {
-        failed(format!(
-            "URL parse error during conversion from string: {error}"
-        ))
-    })?;
+    let url = Url::parse(text).map_err(|error| failed(format!("URL parse error during conversion from string: {error}")))?;
     Ok(Value::Opaque(Opaque::Url(url.into())))
 }
 
@@ -220,11 +205,7 @@ fn get_escaped_path<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 
 fn get_query<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let mut values: Vec<(String, Vec<Value<'a>>)> = Vec::new();
-    for pair in target(args)?
-        .query
-        .split('&')
-        .filter(|p| !p.is_empty() && !p.contains(';'))
-    {
+    for pair in target(args)?.query.split('&').filter(|p| !p.is_empty() && !p.contains(';')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let decode = |text: &str| unescape(&text.replace('+', " "));
         let (Ok(key), Ok(value)) = (decode(key), decode(value)) else {
@@ -249,31 +230,16 @@ mod tests {
     #[test]
     fn the_parts_of_a_url_are_found() {
         let url = Url::parse("https://user@example.com:80/a b?x=1&y=2&x=3#f").unwrap();
-        assert_eq!(
-            (url.scheme.as_str(), url.host.as_str(), url.query.as_str()),
-            ("https", "example.com:80", "x=1&y=2&x=3")
-        );
+        assert_eq!((url.scheme.as_str(), url.host.as_str(), url.query.as_str()), ("https", "example.com:80", "x=1&y=2&x=3"));
         assert_eq!(url.split_host(), ("example.com", "80"));
         assert_eq!(escaped_path(&url.path), "/a%20b");
-        assert_eq!(
-            Url::parse("https://[::1]:80/").unwrap().split_host(),
-            ("::1", "80")
-        );
+        assert_eq!(Url::parse("https://[::1]:80/").unwrap().split_host(), ("::1", "80"));
         assert_eq!(Url::parse("/path").unwrap().host, "");
     }
 
     #[test]
     fn what_go_refuses_is_refused() {
-        for text in [
-            "",
-            "../relative",
-            "https://a:b/",
-            ":80",
-            "https://a b/",
-            "/%zz",
-            "/\u{1}",
-            "https://[::1",
-        ] {
+        for text in ["", "../relative", "https://a:b/", ":80", "https://a b/", "/%zz", "/\u{1}", "https://[::1"] {
             assert!(Url::parse(text).is_err(), "{text}");
         }
     }

@@ -1,0 +1,180 @@
+//! Creates and deletes Pods for their controllers, many at once, and records what it did.
+//!
+//! Creation starts slowly: one Pod, then two, then four, as long as all succeed. If a quota or a policy refuses them,
+//! that costs a few requests and not a thousand.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::core::v1::{Pod, PodTemplateSpec},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::Client;
+use tokio::task::JoinSet;
+
+use crate::{
+    events::{EventType, ObjectReference, Recorder},
+    runtime::{Error, Informer, Propagation, Writer},
+};
+
+/// Creates and deletes Pods.
+#[derive(Clone)]
+pub struct PodControl {
+    /// Writes the Pods.
+    pub writer: Writer<Pod>,
+    /// Records it.
+    pub recorder: Recorder,
+}
+
+/// A Pod as its template wants it, to be named by the server.
+pub fn from_template(template: &PodTemplateSpec, namespace: &str, owner: &OwnerReference) -> Pod {
+    let meta = template.metadata.as_ref();
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-", owner.name)),
+            namespace: Some(namespace.to_owned()),
+            labels: meta.and_then(|meta| meta.labels.clone()),
+            annotations: meta.and_then(|meta| meta.annotations.clone()),
+            finalizers: meta.and_then(|meta| meta.finalizers.clone()),
+            owner_references: Some(vec![owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+/// How many are created in each round.
+fn rounds(count: usize) -> impl Iterator<Item = usize> {
+    let (mut left, mut next) = (count, 1);
+    std::iter::from_fn(move || {
+        let now = next.min(left);
+        left -= now;
+        next *= 2;
+        (now > 0).then_some(now)
+    })
+}
+
+impl PodControl {
+    /// A control that writes as `client`.
+    pub fn new(client: Client, pods: &Informer<Pod>, recorder: Recorder) -> Self {
+        PodControl { writer: Writer::new(client, pods), recorder }
+    }
+
+    /// Creates `count` Pods that differ only in the name the server gives them. Answers how many it created, and what
+    /// kept it from creating more.
+    pub async fn create_many(&self, owner: &ObjectReference, pod: &Pod, count: usize) -> (usize, Result<(), Error>) {
+        let body = match serde_json::to_vec(pod) {
+            Ok(body) => body,
+            Err(error) => return (0, Err(error.into())),
+        };
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        self.create_slowly(owner, &namespace, (0..count).map(|_| body.clone()).collect()).await
+    }
+
+    /// Creates these Pods, of one namespace.
+    pub async fn create_all(&self, owner: &ObjectReference, pods: &[Pod]) -> (usize, Result<(), Error>) {
+        let Some(first) = pods.first() else { return (0, Ok(())) };
+        let namespace = first.metadata.namespace.clone().unwrap_or_default();
+        match pods.iter().map(serde_json::to_vec).collect() {
+            Ok(bodies) => self.create_slowly(owner, &namespace, bodies).await,
+            Err(error) => (0, Err(error.into())),
+        }
+    }
+
+    async fn create_slowly(&self, owner: &ObjectReference, namespace: &str, bodies: Vec<Vec<u8>>) -> (usize, Result<(), Error>) {
+        let mut created = 0;
+        let sizes = rounds(bodies.len());
+        let mut bodies = bodies.into_iter();
+        for size in sizes {
+            let mut tasks = JoinSet::new();
+            for body in bodies.by_ref().take(size) {
+                // A task each, so that the work is spread over the cores even when the server is in this process.
+                let (this, owner, namespace) = (self.clone(), owner.clone(), namespace.to_owned());
+                tasks.spawn(async move { this.create_bytes(&owner, &namespace, body).await });
+            }
+            let mut failed = None;
+            while let Some(outcome) = tasks.join_next().await {
+                match outcome {
+                    Ok(Ok(_)) => created += 1,
+                    Ok(Err(error)) => failed = Some(error),
+                    Err(error) => failed = Some(Error::Other(error.to_string())),
+                }
+            }
+            if let Some(error) = failed {
+                return (created, Err(error));
+            }
+        }
+        (created, Ok(()))
+    }
+
+    /// Creates one Pod.
+    pub async fn create(&self, owner: &ObjectReference, pod: &Pod) -> Result<Arc<Pod>, Error> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        self.create_bytes(owner, namespace, serde_json::to_vec(pod)?).await
+    }
+
+    async fn create_bytes(&self, owner: &ObjectReference, namespace: &str, body: Vec<u8>) -> Result<Arc<Pod>, Error> {
+        match self.writer.create_bytes(namespace, body).await {
+            Ok(pod) => {
+                let name = pod.metadata.name.as_deref().unwrap_or_default();
+                self.recorder.event(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"));
+                Ok(pod)
+            }
+            Err(error) => {
+                // In a namespace that is going away this is expected, and the event could not be written either.
+                if !error.is_namespace_terminating() {
+                    let message = format!("Error creating: {}", error.message());
+                    self.recorder.event(owner, EventType::Warning, "FailedCreate", message);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes these Pods. All are tried; the last failure is reported.
+    pub async fn delete_all(&self, owner: &ObjectReference, pods: &[Arc<Pod>]) -> Result<(), Error> {
+        let mut tasks = JoinSet::new();
+        for pod in pods {
+            let (this, owner, pod) = (self.clone(), owner.clone(), pod.clone());
+            tasks.spawn(async move { this.delete(&owner, &pod).await });
+        }
+        let mut outcome = Ok(());
+        while let Some(done) = tasks.join_next().await {
+            match done {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => outcome = Err(error),
+                Err(error) => outcome = Err(Error::Other(error.to_string())),
+            }
+        }
+        outcome
+    }
+
+    /// Deletes one Pod.
+    pub async fn delete(&self, owner: &ObjectReference, pod: &Pod) -> Result<(), Error> {
+        match self.writer.delete(pod, Propagation::Default).await {
+            Ok(()) => {
+                let name = pod.metadata.name.as_deref().unwrap_or_default();
+                self.recorder.event(owner, EventType::Normal, "SuccessfulDelete", format!("Deleted pod: {name}"));
+                Ok(())
+            }
+            Err(error) => {
+                let message = format!("Error deleting: {}", error.message());
+                self.recorder.event(owner, EventType::Warning, "FailedDelete", message);
+                Err(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn creation_starts_slowly_and_doubles() {
+        assert_eq!(rounds(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
+        assert_eq!(rounds(0).count(), 0);
+        assert_eq!(rounds(1000).count(), 10);
+    }
+}

@@ -1,0 +1,47 @@
+//! What a process that runs components is told about the cluster it runs them for.
+
+use std::time::Duration;
+
+use crate::{
+    kubelet::Nodes,
+    runtime::{Identity, LeaderElection},
+};
+
+/// Settings of all components.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who lists and watches for the shared caches.
+    pub watch_identity: Identity,
+    /// Whether several processes compete for running the components.
+    pub leader_election: Option<LeaderElection>,
+    /// The certificate authority of the server, in PEM, for `kube-root-ca.crt`. Without it that is not published.
+    pub root_ca: Option<String>,
+    /// The range that the nodes' Pod ranges are cut from.
+    pub cluster_cidr: String,
+    /// How long the prefix of a node's range is.
+    pub node_cidr_mask_size: u8,
+    /// For how long a node may be silent before its state is unknown.
+    pub node_monitor_grace_period: Duration,
+    /// How often nodes are looked at.
+    pub node_monitor_period: Duration,
+    /// How many terminated Pods are kept in the cluster.
+    pub terminated_pod_gc_threshold: usize,
+    /// The nodes whose kubelets run in this process.
+    pub nodes: Nodes,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            watch_identity: Identity::controller_manager(),
+            leader_election: None,
+            root_ca: None,
+            cluster_cidr: "10.244.0.0/16".into(),
+            node_cidr_mask_size: 24,
+            node_monitor_grace_period: Duration::from_secs(50),
+            node_monitor_period: Duration::from_secs(5),
+            terminated_pod_gc_threshold: 12_500,
+            nodes: Nodes::default(),
+        }
+    }
+}

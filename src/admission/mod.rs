@@ -1,0 +1,171 @@
+//! Hops 04 to 06. A change on its way in is a [`Write`], not an HTTP request; it passes the write stack
+//! ([`stack`]): mutating steps may change the object, validating ones may not, and the types say so.
+//!
+//! The steps: Kubernetes' built-in plugins ([`plugins`], one file each), admission webhooks ([`webhook`]) and policies in CEL
+//! ([`policy`]). Which of them run, and in which order, is [`registry`]. Webhooks and policies choose their requests by the same
+//! criteria ([`matching`]) and show the same request to their code ([`review`], [`expression`]).
+
+pub mod cluster;
+pub mod expression;
+pub mod index;
+pub mod matching;
+pub mod plugins;
+pub mod registry;
+pub mod reinvocation;
+pub mod review;
+pub mod stack;
+pub mod webhook;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::object::meta;
+use crate::registry::Resource;
+use crate::request::{SharedContext, User};
+use crate::schema::decode::{Expected, FieldValidation, conform};
+use crate::schema::default;
+use crate::status::Status;
+
+pub use cluster::Cluster;
+pub use reinvocation::Reinvocation;
+pub use stack::Stack;
+
+/// What a write does, in the words of admission rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Operation {
+    /// The word in rules and reviews.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
+/// One change on its way in: the request of the write stack.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// The request that it came with.
+    pub context: SharedContext,
+    /// Who asks.
+    pub user: Arc<User>,
+    /// What is written.
+    pub resource: Arc<Resource>,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// The kind of `object` where it is not the resource's own (`Scale`, `Binding`, …): group, version, kind.
+    pub kind: (Arc<str>, Arc<str>, Arc<str>),
+    /// The namespace, or empty.
+    pub namespace: String,
+    /// The name; empty while a name is still to be generated.
+    pub name: String,
+    /// What is done.
+    pub operation: Operation,
+    /// The object after the write; `None` for a delete.
+    pub object: Option<Value>,
+    /// The object before the write; `None` for a create.
+    pub old: Option<Arc<Value>>,
+    /// The `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions` that reviews show.
+    pub options: Value,
+    /// Whether nothing is to be kept.
+    pub dry_run: bool,
+    /// Who is to be asked again because somebody later changed the object.
+    pub reinvocation: Reinvocation,
+}
+
+/// A mutating step.
+pub trait Mutate: Send + Sync {
+    /// The plugin's name, as flags and the trace have it.
+    fn name(&self) -> &'static str;
+    /// Whether it has anything to say of such a write; asked before any work is done.
+    fn handles(&self, write: &Write) -> bool;
+    /// May change the object, or refuse.
+    fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>>;
+}
+
+/// A validating step.
+pub trait Validate: Send + Sync {
+    /// The plugin's name, as flags and the trace have it.
+    fn name(&self) -> &'static str;
+    /// Whether it has anything to say of such a write; asked before any work is done.
+    fn handles(&self, write: &Write) -> bool;
+    /// May refuse.
+    fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>>;
+}
+
+impl Write {
+    /// The 403 of a plugin: `<resource> "<name>" is forbidden: <why>`.
+    pub fn forbidden(&self, why: impl std::fmt::Display) -> Status {
+        Status::forbidden(&self.resource.group, &self.resource.plural, &self.name, &why.to_string())
+    }
+
+    /// Whether this is about the resource itself, of the given group and plural, and not one of its subresources.
+    pub fn is(&self, group: &str, plural: &str) -> bool {
+        self.subresource.is_empty() && self.is_of(group, plural)
+    }
+
+    /// Whether this is about a resource of the given group and plural, or one of its subresources.
+    pub fn is_of(&self, group: &str, plural: &str) -> bool {
+        &*self.resource.plural == plural && &*self.resource.group == group
+    }
+
+    /// Whether it creates such a resource, and not a subresource.
+    pub fn creates(&self, group: &str, plural: &str) -> bool {
+        self.operation == Operation::Create && self.is(group, plural)
+    }
+
+    /// The namespace as admission has it: that of a Namespace is the Namespace itself.
+    pub fn request_namespace(&self) -> &str {
+        match self.is_of("", "namespaces") {
+            true if !self.name.is_empty() => &self.name,
+            true => self.object.as_ref().map_or("", |object| meta(object, "name")),
+            false => &self.namespace,
+        }
+    }
+
+    /// The object of a write that has one.
+    pub fn object_mut(&mut self) -> &mut Value {
+        self.object.get_or_insert_with(Value::default)
+    }
+
+    /// The object, or null.
+    pub fn object(&self) -> &Value {
+        self.object.as_ref().unwrap_or(&Value::Null)
+    }
+
+    /// The object before, or null.
+    pub fn old(&self) -> &Value {
+        self.old.as_deref().unwrap_or(&Value::Null)
+    }
+
+    /// Whether the object is of the resource's own kind, and not a `Scale` or a `Binding`.
+    pub fn is_own_kind(&self) -> bool {
+        self.object.as_ref().is_none_or(|object| object["kind"] == *self.resource.kind)
+    }
+
+    /// Reads an object anew after somebody outside changed it: types are checked, unknown fields dropped, defaults filled in.
+    pub fn redecode(&self, object: Value) -> Result<Value, String> {
+        if object["kind"] != *self.resource.kind {
+            return Ok(object);
+        }
+        let resource = &self.resource;
+        let schema = resource.schema();
+        let expected =
+            Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom: resource.custom.is_some() };
+        let (mut object, _) = conform(object, expected, FieldValidation::Ignore).map_err(|error| error.to_string())?;
+        default::apply_defaults(&mut object, resource);
+        Ok(object)
+    }
+}

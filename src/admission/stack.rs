@@ -1,0 +1,66 @@
+//! The write stack as a list. Both halves run in the order of their lists; what stands where, and why, is decided in
+//! [`super::registry`], where the stack is put together.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Mutate, Validate, Write};
+use crate::status::Status;
+
+/// The admission steps of a server.
+#[derive(Default)]
+pub struct Stack {
+    /// Hop 04, in order.
+    pub mutating: Vec<Arc<dyn Mutate>>,
+    /// Hop 06, in order.
+    pub validating: Vec<Arc<dyn Validate>>,
+}
+
+impl Stack {
+    /// Hop 04: every mutating step that has something to say. Defaults are the caller's: they are applied again after it.
+    ///
+    /// Where a webhook or a policy changed the object after somebody who wants to see that, all of it runs a second time, and
+    /// only a second time: two that fight do not keep a request for ever.
+    pub async fn mutate(&self, write: &mut Write) -> Result<(), Status> {
+        self.round(write).await?;
+        if write.reinvocation.wanted {
+            write.reinvocation.round = 1;
+            self.round(write).await?;
+        }
+        Ok(())
+    }
+
+    async fn round(&self, write: &mut Write) -> Result<(), Status> {
+        for step in &self.mutating {
+            if !step.handles(write) {
+                continue;
+            }
+            let since = Instant::now();
+            let result = step.admit(write).await;
+            write.context.trace.step("mutate", step.name(), verdict(&result), since);
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Hop 06: every validating step that has something to say.
+    pub async fn validate(&self, write: &Write) -> Result<(), Status> {
+        for step in &self.validating {
+            if !step.handles(write) {
+                continue;
+            }
+            let since = Instant::now();
+            let result = step.validate(write).await;
+            write.context.trace.step("validate", step.name(), verdict(&result), since);
+            result?;
+        }
+        Ok(())
+    }
+}
+
+fn verdict(result: &Result<(), Status>) -> std::borrow::Cow<'static, str> {
+    match result {
+        Ok(()) => "admitted".into(),
+        Err(status) => format!("denied: {}", status.message).into(),
+    }
+}

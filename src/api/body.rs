@@ -1,0 +1,89 @@
+//! Bodies of requests: read up to their limit, and decoded by what the client says they are.
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::Value;
+
+use super::negotiate::{self, Format};
+use super::representation::header_text;
+use super::{Api, protobuf};
+use crate::registry::{Resource, api_version};
+use crate::request::Context;
+use crate::schema::decode::{DecodeError, Expected, FieldValidation, conform, decode_as};
+use crate::status::Status;
+
+/// The largest body that is read.
+pub const MAX_BODY: usize = 3 << 20;
+
+/// Reads a body.
+pub async fn read(body: Body) -> Result<Bytes, Status> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let text = format!("Request entity too large: limit is {MAX_BODY}");
+            Err(Status::new(413, "RequestEntityTooLarge", text))
+        }
+        Err(error) => Err(Status::bad_request(format!("error reading the request body: {error}"))),
+    }
+}
+
+impl Api {
+    /// Decodes an object of a resource, with its defaults.
+    pub fn decode_object(
+        &self,
+        context: &Context,
+        headers: &HeaderMap,
+        bytes: &[u8],
+        resource: &Resource,
+        validation: FieldValidation,
+    ) -> Result<Value, Status> {
+        let schema = resource.schema();
+        let custom = resource.custom.is_some();
+        let expected = Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom };
+        let mut value = decode_kind(context, headers, bytes, expected, validation)?;
+        crate::schema::default::apply_defaults(&mut value, resource);
+        Ok(value)
+    }
+}
+
+/// Decodes an object of a kind, without defaults.
+pub fn decode_kind(
+    context: &Context,
+    headers: &HeaderMap,
+    bytes: &[u8],
+    expected: Expected<'_>,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let content_type = header_text(headers, header::CONTENT_TYPE);
+    let (value, warnings) = match negotiate::body(content_type)? {
+        Format::Protobuf => {
+            let wanted = api_version(expected.group, expected.version);
+            let cannot = |why: String| {
+                let (kind, version) = (expected.kind, expected.version);
+                Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+            };
+            let (_, _, value) = protobuf::decode_as(bytes, &wanted, expected.kind).map_err(|e| cannot(e.to_string()))?;
+            conform(value, expected, validation).map_err(|e: DecodeError| cannot(e.to_string()))?
+        }
+        _ => decode_as(bytes, content_type, expected, validation)?,
+    };
+    for warning in warnings {
+        context.trace.warn(warning);
+    }
+    Ok(value)
+}
+
+/// A body whose kind has no schema of its own here: JSON, YAML or protobuf, taken as it is.
+pub fn decode_plain(headers: &HeaderMap, bytes: &[u8], version: &str, kind: &str) -> Result<Value, Status> {
+    let unreadable = |why: String| Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
+    match negotiate::body(header_text(headers, header::CONTENT_TYPE))? {
+        Format::Json => serde_json::from_slice(bytes).map_err(|e| unreadable(e.to_string())),
+        Format::Yaml => crate::schema::yaml::parse(&String::from_utf8_lossy(bytes)).map(|document| document.value).map_err(unreadable),
+        Format::Protobuf => match protobuf::decode_as(bytes, version, kind) {
+            Ok((_, _, value)) => Ok(value),
+            Err(error) => Err(unreadable(error.to_string())),
+        },
+    }
+}

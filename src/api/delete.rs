@@ -1,0 +1,197 @@
+//! DELETE and DELETECOLLECTION: at once, or marked and left to whoever must act first (a kubelet during the grace period, a
+//! controller that put a finalizer there, the garbage collector).
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Api;
+use super::options::{DeleteOptions, ListOptions, WriteOptions};
+use super::read::{key, store_error};
+use super::strategy;
+use super::write::Target;
+use crate::admission::Operation;
+use crate::object::{Object, canonical, meta, meta_mut};
+use crate::registry::Resource;
+use crate::status::Status;
+use crate::store::{self, Error, Expect};
+
+/// Built-in kinds whose deletion answers with the object instead of a `Status`.
+const ANSWERS_WITH_OBJECT: &[&str] =
+    &["pods", "services", "podtemplates", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims", "resourcequotas"];
+
+/// How a deletion ended.
+pub struct Deleted {
+    /// The object's last state, or its state while it waits.
+    pub object: Arc<Object>,
+    /// Whether it is gone.
+    pub gone: bool,
+}
+
+impl Api {
+    /// Deletes one object.
+    pub async fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
+        let resource = &target.resource;
+        let key: store::Key = key(resource, &target.namespace, &target.name).into();
+        let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
+        loop {
+            let Some(old) = topic.get(&key) else {
+                return Err(Status::not_found(&resource.group, &resource.plural, &target.name));
+            };
+            check_preconditions(resource, &target.name, &old, options)?;
+            let before = self.in_version(&old, resource);
+            let mut write = target.operation(Operation::Delete, None, Some(before.clone()));
+            write.options = options.shown.clone();
+            write.dry_run = options.dry_run;
+            self.admission.mutate(&mut write).await?;
+            self.admission.validate(&write).await?;
+            let mut new = (*before).clone();
+            let waits = self.mark(resource, &mut new, options);
+            let bytes = self.stored_bytes(resource, &new);
+            if options.dry_run {
+                return Ok(Deleted { object: Arc::new(Object::new(key, old.revision, &bytes)), gone: !waits });
+            }
+            if waits && *bytes == *canonical(old.value()) {
+                return Ok(Deleted { object: old, gone: false });
+            }
+            let expect = Expect::Revision(old.revision);
+            let operation = match waits {
+                true => store::Operation::Put { key: key.clone(), value: bytes.clone(), expect },
+                false => store::Operation::Delete { key: key.clone(), last: bytes.clone(), expect },
+            };
+            match self.commit(&target.context, operation).await {
+                Ok(revision) => {
+                    if !waits {
+                        strategy::release(self, resource, &new);
+                    }
+                    return Ok(Deleted { object: Arc::new(Object::new(key, revision, &bytes)), gone: !waits });
+                }
+                // Somebody wrote first: look again, unless the client said which revision it means.
+                Err(Error::Conflict { .. }) if options.resource_version.is_none() => {}
+                Err(Error::Conflict { .. }) => return Err(Status::modified(&resource.group, &resource.plural, &target.name)),
+                Err(other) => return Err(store_error(other)),
+            }
+        }
+    }
+
+    /// Marks an object as being deleted as far as that is needed; answers whether it has to wait.
+    fn mark(&self, resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
+        let is = |group: &str, plural: &str| &*resource.group == group && &*resource.plural == plural;
+        let grace = if is("", "pods") { pod_grace(object, options) } else { 0 };
+        set_propagation_finalizers(object, options.propagation_policy.as_deref());
+        let deleting = !meta(object, "deletionTimestamp").is_empty();
+        let namespace_waits =
+            is("", "namespaces") && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
+        let waits = strategy::has_finalizers(object) || namespace_waits || grace > 0;
+        let current = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+        // A second delete may shorten the grace period, never lengthen it.
+        let shortens = deleting && current.is_some_and(|current| grace < current);
+        if !deleting || shortens {
+            let now = self.clock.now();
+            let at = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
+            let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
+            let metadata = meta_mut(object);
+            metadata.insert("deletionTimestamp".into(), at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into());
+            metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
+            if let (Some(generation), false) = (generation, deleting) {
+                metadata.insert("generation".into(), json!(generation + 1));
+            }
+            if is("", "namespaces") {
+                object["status"]["phase"] = json!("Terminating");
+            }
+        }
+        waits
+    }
+
+    /// Deletes every object that a list would find; answers with them.
+    pub async fn delete_collection(
+        &self,
+        target: &Target,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Arc<Object>>, Status> {
+        let (snapshot, _) = self.list(&target.context, &target.resource, list).await?;
+        let mut gone = Vec::new();
+        for object in snapshot.objects {
+            let value = object.value();
+            let one = Target { name: meta(value, "name").into(), namespace: meta(value, "namespace").into(), ..target.clone() };
+            match self.delete(&one, options).await {
+                Ok(deleted) => gone.push(deleted.object),
+                Err(status) if status.reason == "NotFound" => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(gone)
+    }
+
+    /// What a client hears of a deletion.
+    pub fn deletion_answer(&self, deleted: &Deleted, resource: &Resource) -> Option<Value> {
+        if !deleted.gone || (resource.custom.is_none() && ANSWERS_WITH_OBJECT.contains(&&*resource.plural)) {
+            return None;
+        }
+        let mut details = json!({"name": deleted.object.name(), "kind": &*resource.plural, "uid": meta(deleted.object.value(), "uid")});
+        if !resource.group.is_empty() {
+            details["group"] = json!(&*resource.group);
+        }
+        Some(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}))
+    }
+}
+
+impl Target {
+    /// The target of a deletion, whose options are its own.
+    pub fn deleting(mut self, options: &DeleteOptions) -> Self {
+        self.options = WriteOptions { dry_run: options.dry_run, shown: options.shown.clone(), ..WriteOptions::default() };
+        self
+    }
+}
+
+/// How long a Pod may take: what the request says, else what the Pod says; nothing for one that no kubelet has, or that has ended.
+fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
+    let asked = options.grace_period_seconds;
+    let grace =
+        asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30).max(if asked == Some(0) { 0 } else { 1 });
+    let nobody_has_it = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
+    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if nobody_has_it || ended { 0 } else { grace }
+}
+
+/// `Foreground` and `Orphan` are finalizers that the garbage collector takes away; the request decides which stays.
+fn set_propagation_finalizers(object: &mut Value, policy: Option<&str>) {
+    let Some(policy) = policy else { return };
+    let wanted = match policy {
+        "Orphan" => Some("orphan"),
+        "Foreground" => Some("foregroundDeletion"),
+        _ => None,
+    };
+    let metadata = meta_mut(object);
+    let mut finalizers = metadata.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    finalizers.retain(|f| f != "orphan" && f != "foregroundDeletion");
+    finalizers.extend(wanted.map(Value::from));
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".into(), finalizers.into());
+    }
+}
+
+fn check_preconditions(resource: &Resource, name: &str, old: &Object, options: &DeleteOptions) -> Result<(), Status> {
+    let conflict = |what: &str, wanted: &str, actual: &str| {
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). The object might have been deleted and then recreated"
+        );
+        let mut status = Status::conflict(&resource.group, &resource.kind, name, &why);
+        if what == "ResourceVersion" {
+            status.message = status.message.replace("deleted and then recreated", "modified");
+        }
+        status
+    };
+    let uid = meta(old.value(), "uid");
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        return Err(conflict("UID", wanted, uid));
+    }
+    let revision = old.revision.to_string();
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != revision) {
+        return Err(conflict("ResourceVersion", wanted, &revision));
+    }
+    Ok(())
+}

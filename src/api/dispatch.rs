@@ -1,0 +1,162 @@
+//! From a request to the verb that answers it: which resource, which subresource, and whether the verb is one of theirs.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::{Request, Response};
+use serde_json::{Value, json};
+
+use super::options::{DeleteOptions, ListOptions, WriteOptions};
+use super::representation::{Representation, respond_value};
+use super::write::{Target, check_names};
+use super::{Api, body};
+use crate::registry::Resource;
+use crate::request::SharedContext;
+use crate::status::Status;
+
+impl Api {
+    /// Answers a request about a resource.
+    pub async fn serve(self: Arc<Self>, context: SharedContext, request: Request<Body>) -> Result<Response<Body>, Status> {
+        let info = &context.info;
+        let Some(resource) = self.registry.lookup(&info.group, &info.version, &info.resource) else {
+            return Err(Status::no_such_resource());
+        };
+        let user = context.user().cloned().ok_or_else(Status::unauthorized)?;
+        let (parts, request_body) = request.into_parts();
+        if parts.method == http::Method::HEAD || info.verb.is_empty() {
+            return Err(Status::method_not_allowed());
+        }
+        if !resource.namespaced && !info.namespace.is_empty() && &*resource.plural != "namespaces" {
+            return Err(Status::no_such_resource());
+        }
+        let collection = matches!(info.verb, "list" | "watch");
+        let form = Representation::negotiate(&parts.headers, &context.query, &resource, collection, info.verb == "watch")?;
+        let namespace = if &*resource.plural == "namespaces" && resource.group.is_empty() { String::new() } else { info.namespace.clone() };
+        let target = Target {
+            context: context.clone(),
+            user,
+            resource: resource.clone(),
+            namespace,
+            name: info.name.clone(),
+            subresource: info.subresource.clone(),
+            options: WriteOptions::default(),
+        };
+        if !resource.is_stored() {
+            let bytes = body::read(request_body).await?;
+            return self.transient(target, &parts, &bytes, form).await;
+        }
+        if !info.subresource.is_empty() && info.subresource != "status" {
+            return self.serve_subresource(target, parts, request_body, form).await;
+        }
+        let allowed = match info.subresource.as_str() {
+            "" => resource.allows(info.verb),
+            sub => match resource.subresource(sub) {
+                Some(sub) => sub.verbs.iter().any(|verb| &**verb == info.verb),
+                None => return Err(Status::no_such_resource()),
+            },
+        };
+        // A custom resource may be created by a POST to its name.
+        let named_create = info.verb == "create" && !info.name.is_empty() && resource.custom.is_none();
+        if !allowed || named_create || (info.name.is_empty() && matches!(info.verb, "update" | "patch")) {
+            return Err(Status::method_not_allowed());
+        }
+        match info.verb {
+            "get" => {
+                let object = self.get(&context, &resource).await?;
+                self.respond_object(200, &object, &resource, form)
+            }
+            "list" => {
+                let options = ListOptions::parse(&context, &resource, false)?;
+                let counted = options.labels.is_empty() && options.fields.is_empty();
+                let (snapshot, next) = self.list(&context, &resource, &options).await?;
+                self.respond_list(snapshot, next, counted, &resource, form)
+            }
+            "watch" => {
+                let options = ListOptions::parse(&context, &resource, true)?;
+                self.watch(&context, &resource, options, form).await
+            }
+            "create" => {
+                let options = WriteOptions::parse(&context, "CreateOptions")?;
+                let bytes = body::read(request_body).await?;
+                let mut object = self.decode_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
+                let target = Target { options, ..target };
+                check_names(&target, &mut object, true)?;
+                let written = self.create(&target, object).await?;
+                self.respond_object(201, &written.object, &resource, form)
+            }
+            "update" => {
+                let options = WriteOptions::parse(&context, "UpdateOptions")?;
+                let bytes = body::read(request_body).await?;
+                let mut object = self.decode_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
+                let target = Target { options, ..target };
+                check_names(&target, &mut object, false)?;
+                let written = self.update(&target, &move |_| Ok(object.clone()), false).await?;
+                self.respond_object(if written.created { 201 } else { 200 }, &written.object, &resource, form)
+            }
+            "patch" => {
+                let bytes = body::read(request_body).await?;
+                let written = self.patch(target, &parts.headers, &bytes).await?;
+                self.respond_object(if written.created { 201 } else { 200 }, &written.object, &resource, form)
+            }
+            "delete" => {
+                let options = self.delete_options(&context, &parts.headers, request_body).await?;
+                let deleted = self.delete(&target.deleting(&options), &options).await?;
+                match self.deletion_answer(&deleted, &resource) {
+                    Some(status) => respond_value(200, &status, form),
+                    None => self.respond_object(200, &deleted.object, &resource, form),
+                }
+            }
+            "deletecollection" => {
+                let options = self.delete_options(&context, &parts.headers, request_body).await?;
+                let list = ListOptions::parse(&context, &resource, false)?;
+                let gone = self.delete_collection(&target.deleting(&options), &list, &options).await?;
+                let snapshot = crate::watch::Snapshot { objects: gone, revision: self.state.revision(), remaining: 0 };
+                self.respond_list(snapshot, None, false, &resource, form)
+            }
+            _ => Err(Status::method_not_allowed()),
+        }
+    }
+
+    async fn delete_options(
+        &self,
+        context: &SharedContext,
+        headers: &http::HeaderMap,
+        request_body: Body,
+    ) -> Result<DeleteOptions, Status> {
+        let bytes = body::read(request_body).await?;
+        let value: Option<Value> = match bytes.is_empty() {
+            true => None,
+            false => Some(body::decode_plain(headers, &bytes, "meta.k8s.io/v1", "DeleteOptions")?),
+        };
+        DeleteOptions::parse(context, value.as_ref())
+    }
+
+    async fn serve_subresource(
+        self: Arc<Self>,
+        target: Target,
+        parts: http::request::Parts,
+        request_body: Body,
+        form: Representation,
+    ) -> Result<Response<Body>, Status> {
+        let resource: Arc<Resource> = target.resource.clone();
+        let verb = target.context.info.verb;
+        let Some(sub) = resource.subresource(&target.subresource).cloned() else {
+            return Err(Status::no_such_resource());
+        };
+        if !sub.verbs.iter().any(|v| &**v == verb) {
+            return Err(Status::method_not_allowed());
+        }
+        let bytes = body::read(request_body).await?;
+        let answer = self.subresource(&target, &parts, &bytes).await?;
+        match answer {
+            super::subresource::Answer::Object(object) => self.respond_object(200, &object, &resource, form),
+            super::subresource::Answer::Value(code, value) => respond_value(code, &value, form),
+            super::subresource::Answer::Response(response) => Ok(response),
+        }
+    }
+}
+
+/// The `Status` of a success that has no object to show.
+pub fn success(code: u16) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code})
+}

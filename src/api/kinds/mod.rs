@@ -1,0 +1,41 @@
+//! The small strategies: what a built-in kind does by code because no table can say it.
+
+mod namespaces;
+mod pods;
+pub mod services;
+
+use serde_json::Value;
+
+use super::Api;
+use super::strategy::Phase;
+use crate::registry::Resource;
+use crate::status::Status;
+
+/// Before a new object is validated.
+pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Value) -> Result<(), Status> {
+    match (&*resource.group, &*resource.plural) {
+        ("", "pods") => pods::prepare_for_create(object),
+        ("", "namespaces") => namespaces::prepare_for_create(object),
+        ("", "services") => return services::prepare_for_create(api, object).await,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Before a changed object is validated.
+pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, old: &Value, new: &mut Value) -> Result<(), Status> {
+    match (&*resource.group, &*resource.plural) {
+        ("", "pods") => pods::prepare_for_update(phase, old, new),
+        ("", "namespaces") => namespaces::prepare_for_update(phase, old, new),
+        ("", "services") if phase == Phase::Main => return services::prepare_for_update(api, old, new).await,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// After an object is gone, or was never kept.
+pub fn release(api: &Api, resource: &Resource, object: &Value) {
+    if resource.group.is_empty() && &*resource.plural == "services" {
+        services::release(api, object);
+    }
+}

@@ -1,0 +1,160 @@
+//! Values as Go prints them. Several messages of a real server carry a value in the form that Go's formatter gives it, and
+//! clients match on them; this is those forms and nothing else.
+
+use std::fmt::Write;
+
+use serde_json::{Number, Value};
+
+/// A value as `%v` prints it: `map[a:1 b:[x y]]`.
+pub fn plain(value: &Value) -> String {
+    let mut out = String::new();
+    write_plain(&mut out, value);
+    out
+}
+
+/// A value as `%#v` prints it: `map[string]interface {}{"a":1}`.
+pub fn syntax(value: &Value) -> String {
+    let mut out = String::new();
+    write_syntax(&mut out, value);
+    out
+}
+
+/// A string as `%q` prints it.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The name of the type that Go's decoder gives a JSON value.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+fn write_plain(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("<nil>"),
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Value::Number(value) => write_number(out, value),
+        Value::String(value) => out.push_str(value),
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(' ');
+                }
+                write_plain(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            out.push_str("map[");
+            for (i, (name, value)) in fields.iter().enumerate() {
+                if i > 0 {
+                    out.push(' ');
+                }
+                out.push_str(name);
+                out.push(':');
+                write_plain(out, value);
+            }
+            out.push(']');
+        }
+    }
+}
+
+fn write_syntax(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("interface {}(nil)"),
+        Value::String(value) => out.push_str(&quoted(value)),
+        Value::Array(items) => {
+            out.push_str("[]interface {}{");
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push_str(", ");
+                }
+                write_syntax(out, item);
+            }
+            out.push('}');
+        }
+        Value::Object(fields) => {
+            out.push_str("map[string]interface {}{");
+            for (i, (name, value)) in fields.iter().enumerate() {
+                if i > 0 {
+                    out.push_str(", ");
+                }
+                out.push_str(&quoted(name));
+                out.push(':');
+                write_syntax(out, value);
+            }
+            out.push('}');
+        }
+        Value::Bool(_) | Value::Number(_) => write_plain(out, value),
+    }
+}
+
+/// Go switches to an exponent outside of 1e-4 ≤ |x| < 1e21, and then writes at least two digits of it.
+fn write_number(out: &mut String, number: &Number) {
+    match number.as_f64() {
+        Some(float) if number.is_f64() => {
+            let magnitude = float.abs();
+            if float == 0.0 || (1e-4..1e21).contains(&magnitude) {
+                let _ = write!(out, "{float}");
+            } else {
+                let text = format!("{float:e}");
+                let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+                let (sign, digits) = match exponent.strip_prefix('-') {
+                    Some(digits) => ('-', digits),
+                    None => ('+', exponent),
+                };
+                let _ = write!(out, "{mantissa}e{sign}{digits:0>2}");
+            }
+        }
+        _ => {
+            let _ = write!(out, "{number}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_print_as_go_prints_them() {
+        assert_eq!(plain(&json!({"data": 5})), "map[data:5]");
+        assert_eq!(plain(&json!({"b": [1, "x", null], "a": {"c": true}})), "map[a:map[c:true] b:[1 x <nil>]]");
+        assert_eq!(plain(&json!([1.5, 2.0, 1e21, 1e-7])), "[1.5 2 1e+21 1e-07]");
+        assert_eq!(syntax(&json!({"a": ["x", 1]})), r#"map[string]interface {}{"a":[]interface {}{"x", 1}}"#);
+        assert_eq!(quoted("a\"b\n\u{1}"), r#""a\"b\n\x01""#);
+    }
+}

@@ -1,0 +1,190 @@
+//! What a kind does to an object of its own before it is written: whom the fields belong to (spec or status), the
+//! generation, and the little that truly needs code (see the files beside this one). Everything here is about one object; admission
+//! and validation are elsewhere.
+
+use serde_json::{Value, json};
+
+use super::Api;
+use crate::object::{meta, meta_mut};
+use crate::registry::Resource;
+use crate::status::Status;
+
+/// Which half of an object a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The object itself.
+    Main,
+    /// Its `status` subresource.
+    Status,
+    /// Another subresource, which knows for itself what it changes.
+    Other,
+}
+
+impl Phase {
+    /// The phase of a subresource.
+    pub fn of(subresource: &str) -> Phase {
+        match subresource {
+            "" => Phase::Main,
+            "status" => Phase::Status,
+            _ => Phase::Other,
+        }
+    }
+}
+
+/// Built-in kinds that count their spec's changes in `metadata.generation`.
+const COUNTED: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "replicationcontrollers"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("apps", "daemonsets"),
+    ("batch", "jobs"),
+    ("batch", "cronjobs"),
+    ("networking.k8s.io", "ingresses"),
+    ("networking.k8s.io", "ingressclasses"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    ("resource.k8s.io", "resourceslices"),
+    ("resource.k8s.io", "resourceclaims"),
+];
+
+fn is_counted(resource: &Resource) -> bool {
+    resource.custom.is_some() || COUNTED.iter().any(|(group, plural)| *group == &*resource.group && *plural == &*resource.plural)
+}
+
+fn has_status(resource: &Resource) -> bool {
+    resource.subresource("status").is_some()
+}
+
+/// A new object: no status of the client's, generation 1, and what the kind adds.
+pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Value) -> Result<(), Status> {
+    let metadata = meta_mut(object);
+    if is_counted(resource) {
+        metadata.insert("generation".into(), json!(1));
+    } else {
+        metadata.remove("generation");
+    }
+    if has_status(resource)
+        && let Some(map) = object.as_object_mut()
+    {
+        map.remove("status");
+    }
+    super::kinds::prepare_for_create(api, resource, object).await
+}
+
+/// What a client cannot change: uid, times, and whether the object is being deleted.
+pub fn keep_system_fields(old: &Value, new: &mut Value) {
+    let metadata = meta_mut(new);
+    for field in ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "name", "namespace"] {
+        match old.get("metadata").and_then(|m| m.get(field)) {
+            Some(value) => {
+                metadata.insert(field.into(), value.clone());
+            }
+            None => {
+                metadata.remove(field);
+            }
+        }
+    }
+    metadata.remove("selfLink");
+}
+
+/// A write of the object leaves its status alone; a write of the status leaves the rest alone.
+pub fn isolate(resource: &Resource, phase: Phase, old: &Value, new: &mut Value) {
+    let Some(map) = new.as_object_mut() else { return };
+    match phase {
+        Phase::Main if has_status(resource) => match old.get("status") {
+            Some(status) => {
+                map.insert("status".into(), status.clone());
+            }
+            None => {
+                map.remove("status");
+            }
+        },
+        Phase::Status => {
+            let status = map.remove("status");
+            let metadata = map.remove("metadata");
+            let (api_version, kind) = (map.remove("apiVersion"), map.remove("kind"));
+            let mut kept = old.as_object().cloned().unwrap_or_default();
+            if let Some(value) = api_version {
+                kept.insert("apiVersion".into(), value);
+            }
+            if let Some(value) = kind {
+                kept.insert("kind".into(), value);
+            }
+            match status {
+                Some(status) => kept.insert("status".into(), status),
+                None => kept.remove("status"),
+            };
+            // Built-in kinds take labels and annotations along with the status; custom ones take nothing else.
+            match metadata {
+                Some(metadata) if resource.custom.is_none() => kept.insert("metadata".into(), metadata),
+                Some(metadata) => {
+                    let mut old = old.get("metadata").cloned().unwrap_or_else(|| json!({}));
+                    for field in ["managedFields", "resourceVersion"] {
+                        if let Some(value) = metadata.get(field) {
+                            old[field] = value.clone();
+                        }
+                    }
+                    kept.insert("metadata".into(), old)
+                }
+                None => None,
+            };
+            *map = kept;
+        }
+        _ => {}
+    }
+}
+
+/// Counts the generation, and does what the kind adds.
+pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, old: &Value, new: &mut Value) -> Result<(), Status> {
+    if is_counted(resource) && phase != Phase::Status && is_changed(resource, old, new) {
+        let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+        meta_mut(new).insert("generation".into(), json!(generation + 1));
+    }
+    super::kinds::prepare_for_update(api, resource, phase, old, new).await
+}
+
+/// Whether anything changed that the generation counts: the spec of a built-in kind, everything but metadata and status of others.
+fn is_changed(resource: &Resource, old: &Value, new: &Value) -> bool {
+    if resource.custom.is_none() && (old.get("spec").is_some() || new.get("spec").is_some()) {
+        return old.get("spec") != new.get("spec");
+    }
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return true };
+    let ignored = |key: &str| matches!(key, "metadata" | "apiVersion" | "kind") || (key == "status" && has_status(resource));
+    let differs = |a: &serde_json::Map<String, Value>, b: &serde_json::Map<String, Value>| {
+        a.iter().any(|(key, value)| !ignored(key) && b.get(key) != Some(value))
+    };
+    differs(old, new) || differs(new, old)
+}
+
+/// Whether an object that was being deleted has nothing left to wait for.
+pub fn is_finished(resource: &Resource, object: &Value) -> bool {
+    if meta(object, "deletionTimestamp").is_empty() || has_finalizers(object) {
+        return false;
+    }
+    if object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) > 0 {
+        return false;
+    }
+    let is_namespace = resource.group.is_empty() && &*resource.plural == "namespaces";
+    !(is_namespace && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty()))
+}
+
+/// Whether anything in `metadata.finalizers` holds the object.
+pub fn has_finalizers(object: &Value) -> bool {
+    object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
+}
+
+/// Gives back what a kind allocated for an object that is gone or was never kept.
+pub fn release(api: &Api, resource: &Resource, object: &Value) {
+    super::kinds::release(api, resource, object);
+}

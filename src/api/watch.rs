@@ -1,0 +1,219 @@
+//! WATCH: a stream of events, framed as the client wants them. Plain JSON frames are made once per event and shared by all
+//! watchers; the other forms are made per watcher.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+
+use super::negotiate::Format;
+use super::options::{ListOptions, VersionMatch};
+use super::read::store_error;
+use super::representation::{Representation, Shape, respond};
+use super::{Api, protobuf};
+use crate::object::Object;
+use crate::registry::Resource;
+use crate::request::Context;
+use crate::status::Status;
+use crate::store::{Error, Revision};
+use crate::watch::{EventKind, Item, Start, Watcher};
+
+/// How often a watcher that wants bookmarks hears of the newest revision.
+const BOOKMARK: Duration = Duration::from_secs(60);
+
+/// How many bytes of small frames are put together into one piece of the body.
+const PIECE: usize = 64 << 10;
+
+impl Api {
+    /// Opens a watch and answers with its stream.
+    pub async fn watch(
+        self: &Arc<Self>,
+        context: &Context,
+        resource: &Arc<Resource>,
+        options: ListOptions,
+        form: Representation,
+    ) -> Result<Response<Body>, Status> {
+        let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
+        let filter = self.filter(context, resource, &options);
+        let stream_end = options.send_initial_events == Some(true);
+        let start = match (options.version, options.send_initial_events) {
+            (_, Some(true)) => Start::Current,
+            (VersionMatch::Unset | VersionMatch::Any, Some(false)) => Start::After(self.state.revision()),
+            (VersionMatch::Unset | VersionMatch::Any, None) => Start::Current,
+            (VersionMatch::NotOlderThan(revision) | VersionMatch::Exact(revision), _) => Start::After(revision),
+        };
+        if stream_end {
+            if let VersionMatch::NotOlderThan(revision) = options.version {
+                self.reach(revision).await?;
+            }
+        }
+        let framer = Framer { api: self.clone(), resource: resource.clone(), form };
+        let content_type = form.format.stream_media_type().unwrap_or("application/json");
+        let watcher = match Watcher::open(&self.state, &topic, filter, start).await {
+            Ok(watcher) => watcher,
+            Err(Error::Compacted { floor }) => {
+                let after = match start {
+                    Start::After(revision) => revision,
+                    Start::Current => 0,
+                };
+                let status = Status::expired(format!("too old resource version: {after} ({floor})"));
+                return Ok(stream_response(content_type, Body::from(framer.error(&status))));
+            }
+            Err(other) => return Err(store_error(other)),
+        };
+        // A real server picks a random end between 30 and 60 minutes, so that clients do not all come back at once.
+        let seconds = options.timeout_seconds.unwrap_or_else(|| 1800 + u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * 7);
+        let running = Running {
+            watcher,
+            framer,
+            bookmarks: options.bookmarks,
+            stream_end: stream_end && options.bookmarks,
+            deadline: tokio::time::Instant::now() + Duration::from_secs(seconds),
+            next_bookmark: tokio::time::Instant::now() + BOOKMARK.min(Duration::from_secs(seconds.saturating_sub(2).max(1))),
+            told: 0,
+            shutdown: self.shutdown.clone(),
+            done: false,
+        };
+        Ok(stream_response(content_type, Body::from_stream(futures::stream::unfold(running, Running::piece))))
+    }
+}
+
+fn stream_response(content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = respond(200, Format::Json, body);
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    response
+}
+
+/// A watch that is being served.
+struct Running {
+    watcher: Watcher,
+    framer: Framer,
+    bookmarks: bool,
+    stream_end: bool,
+    deadline: tokio::time::Instant,
+    next_bookmark: tokio::time::Instant,
+    /// Everything up to this revision has been told.
+    told: Revision,
+    shutdown: tokio_util::sync::CancellationToken,
+    done: bool,
+}
+
+impl Running {
+    /// The next piece of the body: whatever there is to tell, as soon as there is something.
+    async fn piece(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
+        loop {
+            if self.done {
+                return None;
+            }
+            let mut out: Vec<Bytes> = Vec::new();
+            let seen = self.framer.api.state.revision();
+            match self.watcher.take() {
+                Ok(items) => {
+                    for item in items {
+                        match item {
+                            Item::Initial(object) => out.extend(self.framer.object(EventKind::Added, &object)),
+                            Item::Event(kind, event) if self.framer.is_plain() => out.push(event.frame(kind)),
+                            Item::Event(kind, event) => out.extend(self.framer.object(kind, event.object_for(kind))),
+                            Item::InitialEnd(revision) if self.stream_end => out.push(self.framer.bookmark(revision, true)),
+                            Item::InitialEnd(_) => {}
+                        }
+                    }
+                }
+                Err(_) => {
+                    // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
+                    self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    return None;
+                }
+            }
+            if !out.is_empty() {
+                return Some((Ok(joined(out)), self));
+            }
+            // Nothing was left to tell after this revision was seen.
+            self.told = seen;
+            tokio::select! {
+                () = self.watcher.changed() => {}
+                () = self.shutdown.cancelled() => return None,
+                () = tokio::time::sleep_until(self.deadline) => self.done = true,
+                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
+                    self.next_bookmark += BOOKMARK;
+                    let frame = self.framer.bookmark(self.told, false);
+                    return Some((Ok(frame), self));
+                }
+            }
+        }
+    }
+}
+
+fn joined(mut frames: Vec<Bytes>) -> Bytes {
+    if frames.len() == 1 {
+        return frames.remove(0);
+    }
+    let total: usize = frames.iter().map(Bytes::len).sum();
+    let mut out = Vec::with_capacity(total.min(PIECE * 64));
+    for frame in frames {
+        out.extend_from_slice(&frame);
+    }
+    out.into()
+}
+
+/// Writes events in the form that a client wants.
+struct Framer {
+    api: Arc<Api>,
+    resource: Arc<Resource>,
+    form: Representation,
+}
+
+impl Framer {
+    fn is_plain(&self) -> bool {
+        self.form.is_stored_form(&self.resource)
+    }
+
+    fn object(&self, kind: EventKind, object: &Object) -> Option<Bytes> {
+        if self.is_plain() {
+            return Some(crate::watch::frame(kind, &object.json));
+        }
+        let value = self.api.in_version(object, &self.resource);
+        let shown = self.api.shaped(&value, object.revision, &self.resource, self.form);
+        Some(self.frame(kind.as_str(), shown))
+    }
+
+    fn bookmark(&self, revision: Revision, initial_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let shown = match self.form.shape {
+            Shape::Whole => json!({"kind": &*self.resource.kind, "apiVersion": self.resource.group_version(), "metadata": metadata}),
+            Shape::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": self.form.meta_version, "metadata": metadata}),
+            Shape::Table => {
+                let object = json!({"kind": "PartialObjectMetadata", "apiVersion": self.form.meta_version, "metadata": metadata});
+                json!({
+                    "kind": "Table", "apiVersion": self.form.meta_version,
+                    "metadata": {"resourceVersion": revision.to_string()}, "columnDefinitions": [],
+                    "rows": [{"cells": [], "object": object}],
+                })
+            }
+        };
+        self.frame("BOOKMARK", shown)
+    }
+
+    fn error(&self, status: &Status) -> Bytes {
+        self.frame("ERROR", status.to_json())
+    }
+
+    fn frame(&self, kind: &str, object: Value) -> Bytes {
+        if self.form.format == Format::Protobuf {
+            let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+            match protobuf::watch_event(kind, &object, text("apiVersion"), text("kind")) {
+                Ok(frame) => return frame.into(),
+                Err(error) => tracing::error!(%error, kind = text("kind"), "an object has no protobuf form"),
+            }
+        }
+        let mut out = json!({"type": kind, "object": object}).to_string().into_bytes();
+        out.push(b'\n');
+        out.into()
+    }
+}

@@ -1,0 +1,353 @@
+//! CREATE, UPDATE, PATCH: how a body becomes a stored object. The order of steps is the write stack of the architecture:
+//! decode and default, field management, mutating admission, strategy, validation, validating admission, persist.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::apply::keep_timestamps;
+use super::options::WriteOptions;
+use super::read::{key, store_error};
+use super::strategy::{self, Phase};
+use super::{Api, fields};
+use crate::admission::{Operation, Write};
+use crate::object::{self, Object, canonical, meta, meta_mut};
+use crate::registry::Resource;
+use crate::request::{SharedContext, User};
+use crate::schema::default;
+use crate::status::Status;
+use crate::store::{self, Batch, Error, Expect, Revision};
+use crate::validation;
+
+/// How often a write without a resourceVersion is tried again when somebody else was quicker.
+const TRIES: usize = 20;
+
+/// How often a generated name is drawn again when it is taken.
+const NAME_TRIES: usize = 8;
+
+/// What a write is about; everything but the object.
+#[derive(Clone)]
+pub struct Target {
+    /// The request.
+    pub context: SharedContext,
+    /// Who asks.
+    pub user: Arc<User>,
+    /// What is written.
+    pub resource: Arc<Resource>,
+    /// The namespace, or empty.
+    pub namespace: String,
+    /// The name, or empty while it is to be generated.
+    pub name: String,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// The options.
+    pub options: WriteOptions,
+}
+
+impl Target {
+    /// The write stack's view of it.
+    pub fn operation(&self, operation: Operation, object: Option<Value>, old: Option<Arc<Value>>) -> Write {
+        let kind = match self.resource.subresource(&self.subresource) {
+            Some(sub) => (sub.group.clone(), sub.version.clone(), sub.kind.clone()),
+            None => (self.resource.group.clone(), self.resource.version.clone(), self.resource.kind.clone()),
+        };
+        Write {
+            context: self.context.clone(),
+            user: self.user.clone(),
+            resource: self.resource.clone(),
+            subresource: self.subresource.clone(),
+            kind,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            operation,
+            object,
+            old,
+            options: self.options.shown.clone(),
+            dry_run: self.options.dry_run,
+            reinvocation: crate::admission::Reinvocation::default(),
+        }
+    }
+
+    fn not_found(&self) -> Status {
+        Status::not_found(&self.resource.group, &self.resource.plural, &self.name)
+    }
+
+    fn invalid(&self, name: &str, errors: Vec<crate::status::FieldError>) -> Status {
+        Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
+    }
+}
+
+/// What a write left behind.
+pub struct Written {
+    /// The object as it is now; of a dry run, as it would be.
+    pub object: Arc<Object>,
+    /// Whether it is new.
+    pub created: bool,
+}
+
+/// How an update makes the new object of the old one. Called again with a newer one when somebody else was quicker.
+pub type Make<'a> = &'a (dyn Fn(Option<&Arc<Object>>) -> Result<Value, Status> + Send + Sync);
+
+impl Api {
+    /// Creates an object that has been decoded and defaulted.
+    pub async fn create(&self, target: &Target, object: Value) -> Result<Written, Status> {
+        let mut target = target.clone();
+        let generate = meta(&object, "name").is_empty() && !meta(&object, "generateName").is_empty();
+        for _ in 1..NAME_TRIES {
+            let result = self.create_once(&mut target, object.clone()).await;
+            match result {
+                Err(status) if generate && status.reason == "AlreadyExists" => target.name.clear(),
+                other => return other,
+            }
+        }
+        self.create_once(&mut target, object).await
+    }
+
+    async fn create_once(&self, target: &mut Target, mut object: Value) -> Result<Written, Status> {
+        let resource = target.resource.clone();
+        // Mutating admission sees the object before it has a uid, a time or a generated name, and may name it itself.
+        place(&resource, &target.namespace, &mut object);
+        target.name = meta(&object, "name").to_owned();
+        let schema = resource.schema();
+        if !target.options.is_apply {
+            fields::track(self, target, &schema, None, &mut object);
+        }
+        let mut write = target.operation(Operation::Create, Some(object), None);
+        self.admission.mutate(&mut write).await?;
+        let mut object = write.object.take().unwrap_or_default();
+        self.fill_system_fields(&mut object);
+        target.name = meta(&object, "name").to_owned();
+        default::apply_defaults(&mut object, &resource);
+        strategy::prepare_for_create(self, &resource, &mut object).await?;
+        let errors = validation::create(&resource, &object);
+        if !errors.is_empty() {
+            return Err(target.invalid(meta(&object, "name"), errors));
+        }
+        write.name = meta(&object, "name").to_owned();
+        write.object = Some(object);
+        self.admission.validate(&write).await?;
+        let object = write.object.take().unwrap_or_default();
+        let result = self.persist_new(target, &object).await;
+        if result.is_err() || target.options.dry_run {
+            strategy::release(self, &resource, &object);
+        }
+        result.map(|object| Written { object, created: true })
+    }
+
+    async fn persist_new(&self, target: &Target, object: &Value) -> Result<Arc<Object>, Status> {
+        let resource = &target.resource;
+        let name = meta(object, "name").to_owned();
+        let key: store::Key = key(resource, &target.namespace, &name).into();
+        let taken = |deleting: bool| {
+            let mut status = Status::already_exists(&resource.group, &resource.plural, &name);
+            if deleting {
+                status.message = format!("object is being deleted: {}", status.message);
+            }
+            status
+        };
+        let bytes = self.stored_bytes(resource, object);
+        let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
+        if let Some(current) = topic.get(&key) {
+            return Err(taken(!meta(current.value(), "deletionTimestamp").is_empty()));
+        }
+        if target.options.dry_run {
+            return Ok(Arc::new(Object::unversioned(key, bytes)));
+        }
+        let operation = store::Operation::Put { key: key.clone(), value: bytes.clone(), expect: Expect::Absent };
+        match self.commit(&target.context, operation).await {
+            Ok(revision) => Ok(Arc::new(Object::new(key, revision, &bytes))),
+            Err(Error::Conflict { .. }) => Err(taken(false)),
+            Err(other) => Err(store_error(other)),
+        }
+    }
+
+    /// Changes an object. `make` gives the new one; with `create` it may also be asked to make one of nothing.
+    pub async fn update(&self, target: &Target, make: Make<'_>, create: bool) -> Result<Written, Status> {
+        let resource = &target.resource;
+        let key: store::Key = key(resource, &target.namespace, &target.name).into();
+        let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
+        for _ in 0..TRIES {
+            let Some(old) = topic.get(&key) else {
+                if !create {
+                    return Err(target.not_found());
+                }
+                let object = make(None)?;
+                match self.create(target, object).await {
+                    Err(status) if status.reason == "AlreadyExists" => continue,
+                    other => return other,
+                }
+            };
+            let new = make(Some(&old))?;
+            // An update that says which revision it is about gets its conflict; one that does not is tried again.
+            let given = meta(&new, "resourceVersion").to_owned();
+            match self.update_once(target, &old, new).await? {
+                Some(written) => return Ok(written),
+                None if !given.is_empty() && given != "0" => return Err(Status::modified(&resource.group, &resource.plural, &target.name)),
+                None => {}
+            }
+        }
+        Err(Status::modified(&resource.group, &resource.plural, &target.name))
+    }
+
+    /// One try; `None` if somebody else was quicker.
+    async fn update_once(&self, target: &Target, old: &Arc<Object>, mut new: Value) -> Result<Option<Written>, Status> {
+        let resource = &target.resource;
+        let before = self.in_version(old, resource);
+        check_preconditions(target, old, &before, &new)?;
+        let phase = Phase::of(&target.subresource);
+        strategy::keep_system_fields(&before, &mut new);
+        strategy::isolate(resource, phase, &before, &mut new);
+        let schema = resource.schema();
+        if !target.options.is_apply {
+            fields::track(self, target, &schema, Some(&before), &mut new);
+        }
+        let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
+        self.admission.mutate(&mut write).await?;
+        let mut new = write.object.take().unwrap_or_default();
+        default::apply_defaults(&mut new, resource);
+        strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
+        let errors = validation::update(resource, &target.subresource, &new, &before);
+        if !errors.is_empty() {
+            return Err(target.invalid(&target.name, errors));
+        }
+        write.object = Some(new);
+        self.admission.validate(&write).await?;
+        let mut new = write.object.take().unwrap_or_default();
+        keep_timestamps(&before, &mut new);
+        let bytes = self.stored_bytes(resource, &new);
+        if target.options.dry_run {
+            return Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), old.revision, &bytes)), created: false }));
+        }
+        // An update that changes nothing is none: no revision, no event.
+        if *bytes == *canonical(old.value()) {
+            return Ok(Some(Written { object: old.clone(), created: false }));
+        }
+        let expect = Expect::Revision(old.revision);
+        // The last finalizer is gone from an object that waited for it: this update is its deletion.
+        let operation = match strategy::is_finished(resource, &new) {
+            true => store::Operation::Delete { key: old.key.clone(), last: bytes.clone(), expect },
+            false => store::Operation::Put { key: old.key.clone(), value: bytes.clone(), expect },
+        };
+        let deleted = matches!(operation, store::Operation::Delete { .. });
+        match self.commit(&target.context, operation).await {
+            Ok(revision) => {
+                if deleted {
+                    strategy::release(self, resource, &new);
+                }
+                Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), revision, &bytes)), created: false }))
+            }
+            Err(Error::Conflict { .. }) => Ok(None),
+            Err(other) => Err(store_error(other)),
+        }
+    }
+
+    /// Hop 07.
+    pub(super) async fn commit(&self, context: &SharedContext, operation: store::Operation) -> store::Result<Revision> {
+        let since = Instant::now();
+        let batch =
+            Batch { operations: vec![operation], time: self.clock.now().as_microsecond(), audit_id: Some(context.audit_id.clone()) };
+        let result = self.state.store().commit(batch).await;
+        let verdict = match &result {
+            Ok(revision) => format!("revision {revision}"),
+            Err(error) => error.to_string(),
+        };
+        context.trace.step("store", "commit", verdict, since);
+        result
+    }
+
+    /// The bytes of an object in its stored version.
+    pub(super) fn stored_bytes(&self, resource: &Resource, object: &Value) -> bytes::Bytes {
+        match resource.is_stored_otherwise() {
+            true => canonical(&super::convert::to_storage(object.clone(), resource)),
+            false => canonical(object),
+        }
+    }
+
+    /// Name, uid and time of a new object.
+    fn fill_system_fields(&self, object: &mut Value) {
+        let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let metadata = meta_mut(object);
+        metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".into(), now.into());
+        let named = metadata.get("name").and_then(Value::as_str).is_some_and(|n| !n.is_empty());
+        if let (false, Some(base)) = (named, metadata.get("generateName").and_then(Value::as_str).filter(|b| !b.is_empty())) {
+            let name = generated_name(base);
+            metadata.insert("name".into(), name.into());
+        }
+    }
+}
+
+/// The namespace of a new object, and nothing that only a server can say.
+fn place(resource: &Resource, namespace: &str, object: &mut Value) {
+    let metadata = meta_mut(object);
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        metadata.remove(field);
+    }
+    if resource.namespaced {
+        metadata.insert("namespace".into(), namespace.into());
+    } else {
+        metadata.remove("namespace");
+    }
+}
+
+/// A base, cut to fit, and five letters that make no words.
+fn generated_name(base: &str) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let base: String = base.chars().take(58).collect();
+    let random = uuid::Uuid::new_v4();
+    let suffix = random.as_bytes().iter().filter(|b| usize::from(**b) < 256 / LETTERS.len() * LETTERS.len()).take(5);
+    let suffix: String = suffix.map(|b| char::from(LETTERS[usize::from(*b) % LETTERS.len()])).collect();
+    base + &suffix
+}
+
+fn check_preconditions(target: &Target, old: &Object, before: &Value, new: &Value) -> Result<(), Status> {
+    let resource = &target.resource;
+    let version = meta(new, "resourceVersion");
+    if !version.is_empty() {
+        let Ok(revision) = version.parse::<Revision>() else {
+            return Err(Status::unclassified(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
+        };
+        if revision != 0 && revision != old.revision {
+            return Err(Status::modified(&resource.group, &resource.plural, &target.name));
+        }
+    }
+    let (given, actual) = (meta(new, "uid"), meta(before, "uid"));
+    if !given.is_empty() && given != actual {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}",
+            old.key
+        );
+        return Err(Status::conflict(&resource.group, &resource.plural, &target.name, &why));
+    }
+    Ok(())
+}
+
+/// The object of a request must be about what the path says; fills in what the body left out.
+pub fn check_names(target: &Target, object: &mut Value, create: bool) -> Result<(), Status> {
+    let namespace = meta(object, "namespace").to_owned();
+    if target.resource.namespaced && !namespace.is_empty() && namespace != target.namespace {
+        return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+    }
+    let name = meta(object, "name").to_owned();
+    if create {
+        if !object::meta(object, "resourceVersion").is_empty() {
+            return Err(Status::unclassified("resourceVersion should not be set on objects to be created"));
+        }
+        if name.is_empty() && !target.name.is_empty() {
+            meta_mut(object).insert("name".into(), target.name.clone().into());
+        }
+    } else {
+        if !name.is_empty() && name != target.name {
+            let text = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
+            return Err(Status::bad_request(text));
+        }
+        if name.is_empty() {
+            return Err(Status::bad_request("name must be provided"));
+        }
+    }
+    if target.resource.namespaced {
+        meta_mut(object).insert("namespace".into(), json!(target.namespace));
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Files that count anew when they change: token files, bundles of authorities, keys, configuration. Works for a file
+//! that is rewritten, replaced by a rename, or reached through a symbolic link that is swung over (as mounted Secrets
+//! are). What cannot be read leaves the former content in force and is told in the log, without the content.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
+
+use super::cache::{Digest, digest};
+
+/// No file that this server is configured with is larger.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Keeps watching until dropped.
+#[must_use = "a file is watched only as long as this is kept"]
+pub struct Watch {
+    _watcher: RecommendedWatcher,
+}
+
+/// Reads a file, hands it to `take`, and does so again whenever it changes. Fails if the first reading does.
+pub fn file<F>(path: &Path, take: F) -> Result<Watch, String>
+where
+    F: Fn(&[u8]) -> Result<(), String> + Send + Sync + 'static,
+{
+    files(&[path], move |contents| take(&contents[0]))
+}
+
+/// The same for several files that are only right together, such as a certificate and its key.
+pub fn files<F>(paths: &[&Path], take: F) -> Result<Watch, String>
+where
+    F: Fn(&[Vec<u8>]) -> Result<(), String> + Send + Sync + 'static,
+{
+    let paths: Arc<[PathBuf]> = paths.iter().map(|p| p.to_path_buf()).collect();
+    let contents = read(&paths)?;
+    take(&contents).map_err(|e| format!("{}: {e}", paths[0].display()))?;
+    let last: Mutex<Digest> = Mutex::new(fingerprint(&contents));
+    let watched = paths.clone();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| event.kind.is_access()) {
+            return;
+        }
+        // Between the writing of one file and the next, a pair may be unreadable: the event of the last one puts it right.
+        let mut last = last.lock();
+        let outcome = read(&watched).and_then(|contents| {
+            let now = fingerprint(&contents);
+            if now == *last {
+                return Ok(false);
+            }
+            take(&contents)?;
+            *last = now;
+            Ok(true)
+        });
+        match outcome {
+            Ok(true) => tracing::info!(file = %watched[0].display(), "configuration file reloaded"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(file = %watched[0].display(), %error, "configuration file not reloaded; the former content stays in force")
+            }
+        }
+    })
+    .map_err(|e| format!("cannot watch files: {e}"))?;
+    let mut directories: Vec<PathBuf> = Vec::new();
+    for path in paths.iter() {
+        // The directory rather than the file: an inode that was renamed over says nothing any more.
+        let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf();
+        if !directories.contains(&directory) {
+            watcher.watch(&directory, RecursiveMode::NonRecursive).map_err(|e| format!("cannot watch {}: {e}", directory.display()))?;
+            directories.push(directory);
+        }
+    }
+    Ok(Watch { _watcher: watcher })
+}
+
+fn read(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
+    let read_one = |path: &PathBuf| {
+        let length = std::fs::metadata(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?.len();
+        if length > MAX_FILE_BYTES {
+            return Err(format!("{} is too large: {length} bytes", path.display()));
+        }
+        std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))
+    };
+    paths.iter().map(read_one).collect()
+}
+
+fn fingerprint(contents: &[Vec<u8>]) -> Digest {
+    digest(contents.iter().map(Vec::as_slice))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use futures::FutureExt;
+
+    use super::super::token_file::TokenFile;
+    use super::*;
+    use crate::authn::TokenAuthenticator;
+
+    fn eventually(what: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(5);
+        while !what() {
+            assert!(Instant::now() < end, "did not happen in time");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_token_file_counts_anew_when_written_and_when_renamed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.csv");
+        std::fs::write(&path, "t1,bob,1").unwrap();
+        let tokens = Arc::new(TokenFile::default());
+        let taker = tokens.clone();
+        let _watch = file(&path, move |bytes| taker.replace(&String::from_utf8_lossy(bytes))).unwrap();
+        let knows = |token: &str| tokens.authenticate_token(token, &[]).now_or_never().unwrap().unwrap().is_some();
+        assert!(knows("t1"));
+        std::fs::write(&path, "t2,bob,1").unwrap();
+        eventually(|| knows("t2") && !knows("t1"));
+        let other = directory.path().join("other");
+        std::fs::write(&other, "t3,bob,1").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        eventually(|| knows("t3"));
+        std::fs::write(&path, "only one column").unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(knows("t3"));
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error_at_the_start() {
+        assert!(file(Path::new("/nonexistent/tokens.csv"), |_| Ok(())).is_err());
+    }
+}

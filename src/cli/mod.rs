@@ -1,0 +1,56 @@
+//! The command line: one file per subcommand. What it prints and how it exits is a contract that scripts rely on.
+
+mod completion;
+mod config;
+mod kubeconfig;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A Kubernetes API server and admission gateway in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "usher", version, about, long_about = LONG, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const LONG: &str = "Serves the Kubernetes API (v1.37 on the wire) through an explicit chain of hops: authentication, authorisation, \
+                    admission, validation, an embedded versioned store, watches; with scheduler, controllers and nodes behind that one door.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the server.
+    #[command(after_help = up::EXAMPLES)]
+    Up(Box<up::Up>),
+    /// Print a kubeconfig for the server of a data directory.
+    #[command(after_help = kubeconfig::EXAMPLES)]
+    Kubeconfig(kubeconfig::Kubeconfig),
+    /// Print the versions of this program and of the API it serves.
+    Version,
+    /// Print a completion script for a shell.
+    Completion(completion::Completion),
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Up(up) => up.run(),
+        Command::Kubeconfig(command) => command.run(),
+        Command::Version => {
+            println!("usher {}\nKubernetes API {}", crate::version::USHER, crate::version::KUBERNETES);
+            Ok(())
+        }
+        Command::Completion(command) => command.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("usher: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! `usher up`: reads the flags, starts the server, says one line when it serves, and stops cleanly.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Deserialize;
+
+use super::{config, kubeconfig};
+use crate::server::{Server, StoreChoice, identity};
+use crate::store::redb::Durability;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  usher up                                        everything under ./usher-data, on https://127.0.0.1:6443
+  usher up --store memory --listen 127.0.0.1:0    a throw-away server on any free port
+  usher up --components none                      an API server alone, for the tests of a controller
+  usher up --config config/usher.yaml             the same from a file; flags win over it";
+
+/// The flags of `usher up`; each is also a key of the configuration file and an environment variable.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Up {
+    /// Read settings from this YAML file
+    #[arg(long, value_name = "FILE", env = "USHER_CONFIG")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+    /// Keep everything here: objects, certificates, keys, the kubeconfig [default: usher-data]
+    #[arg(long, value_name = "DIR", env = "USHER_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Listen here; port 0 takes any free port [default: 127.0.0.1:6443]
+    #[arg(long, value_name = "ADDR:PORT", env = "USHER_LISTEN")]
+    pub listen: Option<String>,
+    /// Write the administrator's kubeconfig here [default: DATA-DIR/kubeconfig]
+    #[arg(long, value_name = "FILE", env = "USHER_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// redb (a file under the data directory), memory, or etcd://host:port,… [default: redb]
+    #[arg(long, value_name = "STORE", env = "USHER_STORE")]
+    pub store: Option<String>,
+    /// immediate (a write is on disk before it is acknowledged) or relaxed [default: immediate]
+    #[arg(long, value_name = "WHEN", env = "USHER_DURABILITY")]
+    pub durability: Option<String>,
+    /// A CSV file of static tokens: token,user,uid,"group1,group2"
+    #[arg(long, value_name = "FILE", env = "USHER_TOKEN_AUTH_FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// Further CAs whose client certificates are known
+    #[arg(long, value_name = "FILE", env = "USHER_CLIENT_CA_FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// The serving certificate, instead of one made by the server's own CA
+    #[arg(long, value_name = "FILE", env = "USHER_TLS_CERT_FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// The key of the serving certificate
+    #[arg(long, value_name = "FILE", env = "USHER_TLS_PRIVATE_KEY_FILE")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Whether requests without a credential are let through to authorisation [default: true]
+    #[arg(long, value_name = "BOOL", env = "USHER_ANONYMOUS_AUTH")]
+    pub anonymous_auth: Option<bool>,
+    /// How many nodes to run on the mock runtime [default: 1]
+    #[arg(long, value_name = "N", env = "USHER_NODES")]
+    pub nodes: Option<usize>,
+    /// Which components run in this process: all, none, or a list such as *,-scheduler [default: all]
+    #[arg(long, value_name = "LIST", env = "USHER_COMPONENTS")]
+    pub components: Option<String>,
+    /// Let `usher clock advance` move the time
+    #[arg(long, value_name = "BOOL", env = "USHER_VIRTUAL_CLOCK", num_args = 0..=1, default_missing_value = "true")]
+    pub virtual_clock: Option<bool>,
+}
+
+impl Up {
+    /// Flags win over the file.
+    fn or(self, file: Up) -> Up {
+        Up {
+            config: self.config,
+            data_dir: self.data_dir.or(file.data_dir),
+            listen: self.listen.or(file.listen),
+            kubeconfig: self.kubeconfig.or(file.kubeconfig),
+            store: self.store.or(file.store),
+            durability: self.durability.or(file.durability),
+            token_auth_file: self.token_auth_file.or(file.token_auth_file),
+            client_ca_file: self.client_ca_file.or(file.client_ca_file),
+            tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
+            tls_private_key_file: self.tls_private_key_file.or(file.tls_private_key_file),
+            anonymous_auth: self.anonymous_auth.or(file.anonymous_auth),
+            nodes: self.nodes.or(file.nodes),
+            components: self.components.or(file.components),
+            virtual_clock: self.virtual_clock.or(file.virtual_clock),
+        }
+    }
+
+    /// Starts the server and runs it until a signal comes.
+    pub fn run(self) -> Result<(), String> {
+        let start = Instant::now();
+        let file = self.config.as_deref().map(config::read).transpose()?.unwrap_or_default();
+        let settings = self.or(file);
+        log_to_stderr();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| format!("cannot start: {e}"))?;
+        runtime.block_on(settings.serve(start))?;
+        runtime.shutdown_timeout(Duration::from_secs(2));
+        Ok(())
+    }
+
+    async fn serve(self, start: Instant) -> Result<(), String> {
+        let data_dir = self.data_dir.clone().unwrap_or_else(|| config::DATA_DIR.into());
+        let mut builder = Server::builder();
+        builder.store = parse_store(self.store.as_deref().unwrap_or("redb"))?;
+        builder.durability = match self.durability.as_deref().unwrap_or("immediate") {
+            "immediate" => Durability::Immediate,
+            "relaxed" => Durability::Relaxed,
+            other => return Err(format!("--durability is immediate or relaxed, not {other:?}")),
+        };
+        builder.data_dir = Some(data_dir.clone());
+        let listen = self.listen.as_deref().unwrap_or("127.0.0.1:6443");
+        let address: SocketAddr =
+            listen.parse().map_err(|_| format!("--listen takes an address and a port such as 127.0.0.1:6443, not {listen:?}"))?;
+        builder.listen = Some(address);
+        builder.identity = identity::Settings {
+            token_auth_file: self.token_auth_file.clone(),
+            client_ca_file: self.client_ca_file.clone(),
+            no_anonymous: self.anonymous_auth == Some(false),
+        };
+        builder.tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+            _ => return Err("--tls-cert-file and --tls-private-key-file go together".into()),
+        };
+        builder.components = self.components.clone().unwrap_or_else(|| "all".into());
+        builder.nodes = self.nodes.unwrap_or(1);
+        if self.virtual_clock == Some(true) {
+            builder.clock = usher_components::clock::Clock::virtual_clock();
+        }
+        let server = builder.start().await.map_err(|e| e.to_string())?;
+        let address = server.address().unwrap_or(address);
+        let reached = if address.ip().is_unspecified() { SocketAddr::new([127, 0, 0, 1].into(), address.port()) } else { address };
+        let url = format!("https://{reached}");
+        let path = self.kubeconfig.clone().unwrap_or_else(|| data_dir.join("kubeconfig"));
+        let pki = server.pki();
+        kubeconfig::write(&path, &kubeconfig::text(&pki.ca, &url, "kubernetes-admin", &pki.admin, &pki.admin_key))?;
+        let shown = std::path::absolute(&path).unwrap_or(path);
+        println!("ready in {} ms  {url}  KUBECONFIG={}", start.elapsed().as_millis(), shown.display());
+        wait_for_signal().await?;
+        server.stop().await;
+        Ok(())
+    }
+}
+
+fn parse_store(text: &str) -> Result<StoreChoice, String> {
+    match text {
+        "redb" => Ok(StoreChoice::Redb),
+        "memory" => Ok(StoreChoice::Memory),
+        other => match other.strip_prefix("etcd://") {
+            Some(endpoints) if !endpoints.is_empty() => Ok(StoreChoice::Etcd(endpoints.split(',').map(str::to_owned).collect())),
+            _ => Err(format!("--store is redb, memory or etcd://host:port,…, not {other:?}")),
+        },
+    }
+}
+
+async fn wait_for_signal() -> Result<(), String> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+fn log_to_stderr() {
+    use std::io::IsTerminal;
+    let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG").unwrap_or_else(|_| "warn,usher=info".into());
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
+    // A process that embeds the server may have a subscriber of its own.
+    let _ = subscriber.try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_configuration_has_a_line_for_every_flag_and_no_other() {
+        use clap::CommandFactory;
+        let text = include_str!("../../config/usher.yaml");
+        let command = super::super::Cli::command();
+        let up = command.find_subcommand("up").unwrap();
+        let mut flags: Vec<String> = up.get_arguments().filter_map(|a| a.get_long()).map(str::to_owned).collect();
+        flags.retain(|flag| !matches!(flag.as_str(), "config" | "help" | "version"));
+        for flag in &flags {
+            assert!(
+                text.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{flag}:"))),
+                "config/usher.yaml has no line for {flag}"
+            );
+        }
+        // With every line in force it must still be a configuration.
+        let all: String = text
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(rest) if flags.iter().any(|f| rest.starts_with(&format!("{f}:"))) => format!("{rest}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let document = crate::schema::yaml::parse(&all).unwrap();
+        assert_eq!(document.value.as_object().unwrap().len(), flags.len());
+        let _: Up = serde_json::from_value(document.value).unwrap();
+    }
+}

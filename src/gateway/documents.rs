@@ -1,0 +1,137 @@
+//! What the server says of itself: discovery (legacy and aggregated), OpenAPI v3 and v2, the keys of its tokens, its root paths. Documents carry
+//! tags, so that a client that has one is answered with 304.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, Request, header};
+use serde_json::{Value, json};
+
+use super::Gateway;
+use super::layers::Refused;
+use super::router::page_not_found;
+use crate::api::compress::compress;
+use crate::api::discovery::{self, Document};
+use crate::api::negotiate::{self, Format};
+use crate::api::openapi::Encoding;
+use crate::api::representation::{Representation, encode, header_text, respond, respond_value};
+use crate::server::identity::ISSUER;
+
+/// The paths that `/` lists besides those of groups and versions.
+const PATHS: &[&str] = &[
+    "/.well-known/openid-configuration",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openid/v1/jwks",
+    "/readyz",
+    "/version",
+];
+
+/// Answers a GET of a path that is no resource.
+pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Refused> {
+    let path = request.uri().path().trim_end_matches('/');
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let headers = request.headers();
+    let table = gateway.api.registry.table();
+    let documents = &gateway.documents;
+    let found = match parts.as_slice() {
+        [] => {
+            let mut paths: Vec<String> = PATHS.iter().map(|p| (*p).to_owned()).collect();
+            paths.extend(["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()]);
+            for group in table.groups.iter().filter(|g| !g.name.is_empty()) {
+                paths.push(format!("/apis/{}", group.name));
+                paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
+            }
+            paths.sort();
+            return Ok(respond_value(200, &json!({"paths": paths}), Representation::JSON)?);
+        }
+        ["api" | "apis"] => return discover(gateway, headers, parts[0] == "api"),
+        ["api", version] => discovery::api_resource_list(&table, "", version),
+        ["apis", group] => discovery::api_group(&table, group),
+        ["apis", group, version] => discovery::api_resource_list(&table, group, version),
+        ["openid", "v1", "jwks"] => {
+            let mut response = respond_value(200, &gateway.api.reviews.keys.jwks(), Representation::JSON)?;
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/jwk-set+json"));
+            return Ok(response);
+        }
+        [".well-known", "openid-configuration"] => {
+            Some(gateway.api.reviews.keys.openid_configuration(ISSUER, &format!("{ISSUER}/openid/v1/jwks")))
+        }
+        ["openapi", "v3"] => return Ok(tagged(headers, &documents.index(&table), "text/plain; charset=utf-8")),
+        ["openapi", "v3", ..] => {
+            let name = parts[2..].join("/");
+            // The hash in the address is the newest one: whoever comes with another is sent there.
+            let asked = crate::request::query_value(request.uri().query().unwrap_or_default(), "hash");
+            if let (Some(asked), Some(hash)) = (asked, documents.hash_of(&table, &name))
+                && asked != hash
+            {
+                return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}")));
+            }
+            match documents.v3(&table, &name) {
+                Some(document) => return Ok(tagged(headers, &document, "application/json")),
+                None => None,
+            }
+        }
+        ["openapi", "v2"] => {
+            let protobuf = header_text(headers, header::ACCEPT).contains("proto-openapi.spec.v2");
+            let (encoding, content_type) = match protobuf {
+                true => (Encoding::Protobuf, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
+                false => (Encoding::Json, "application/json"),
+            };
+            return Ok(tagged(headers, &documents.v2(&table, encoding), content_type));
+        }
+        _ => None,
+    };
+    match found {
+        Some(value) => {
+            let format = negotiate::accept_error(header_text(headers, header::ACCEPT));
+            let format = if format == Format::Protobuf && encode(&value, format).is_err() { Format::Json } else { format };
+            Ok(respond_value(200, &value, Representation { format, ..Representation::JSON })?)
+        }
+        None => Ok(page_not_found()),
+    }
+}
+
+fn discover(gateway: &Gateway, headers: &HeaderMap, core: bool) -> Result<Response, Refused> {
+    let table = gateway.api.registry.table();
+    let (format, aggregated) = negotiate::accept_discovery(header_text(headers, header::ACCEPT)).map_err(crate::status::Status::from)?;
+    let value: Value = match (aggregated, core) {
+        (true, core) => discovery::aggregated(&table, core, "v2"),
+        (false, true) => discovery::api_versions(&gateway.address.get().map(ToString::to_string).unwrap_or_default()),
+        (false, false) => discovery::api_group_list(&table),
+    };
+    if !aggregated {
+        return Ok(respond_value(200, &value, Representation { format, ..Representation::JSON })?);
+    }
+    let document = Document::new(encode(&value, format)?);
+    let mut response = tagged(headers, &document, "application/json");
+    if let Ok(value) = HeaderValue::from_str(&negotiate::aggregated_discovery_media_type(format)) {
+        response.headers_mut().insert(header::CONTENT_TYPE, value);
+    }
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    Ok(response)
+}
+
+/// A document with its tag, or 304 to who has it.
+fn tagged(headers: &HeaderMap, document: &Document, content_type: &'static str) -> Response {
+    let has_it = header_text(headers, header::IF_NONE_MATCH).split(',').any(|tag| tag.trim() == document.etag);
+    let (code, body) = if has_it { (304, Body::empty()) } else { (200, Body::from(document.body.clone())) };
+    let mut response = respond(code, Format::Json, body);
+    let answered = response.headers_mut();
+    answered.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if let Ok(tag) = HeaderValue::from_str(&document.etag) {
+        answered.insert(header::ETAG, tag);
+    }
+    compress(headers, response).map(Body::new)
+}
+
+fn moved(to: &str) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
+    if let Ok(value) = HeaderValue::from_str(to) {
+        response.headers_mut().insert(header::LOCATION, value);
+    }
+    response
+}

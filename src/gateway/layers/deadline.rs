@@ -1,0 +1,86 @@
+//! No request takes for ever, unless it is one that is meant to: a watch, a log that is followed, a connection to a Pod.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::middleware::Next;
+use axum::response::Response;
+use http::Request;
+
+use super::{Refused, context};
+use crate::gateway::Gateway;
+use crate::request::RequestInfo;
+use crate::status::Status;
+
+/// Whether a request is meant to take long.
+pub fn is_long_running(info: &RequestInfo) -> bool {
+    info.verb == "watch" || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
+}
+
+/// See the module.
+pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Result<Response, Refused> {
+    let context = context(&request)?;
+    if is_long_running(&context.info) {
+        return Ok(next.run(request).await);
+    }
+    let asked = context.parameter("timeout").filter(|t| !t.is_empty());
+    let deadline = match asked.as_deref().map(parse_duration) {
+        None => gateway.deadline,
+        Some(Some(asked)) => asked.min(gateway.deadline),
+        Some(None) => {
+            let text = format!("invalid timeout specified in the request URL: time: invalid duration {:?}", asked.unwrap_or_default());
+            return Err(Status::bad_request(text).into());
+        }
+    };
+    match tokio::time::timeout(deadline, next.run(request)).await {
+        Ok(response) => Ok(response),
+        Err(_) => {
+            let text = format!("request did not complete within requested timeout - {}", context.parameter("timeout").unwrap_or_default());
+            Err(Status::timeout(text.trim_end_matches([' ', '-']), 0).into())
+        }
+    }
+}
+
+/// A duration as Go writes it: `1m30s`, `500ms`.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    let mut total = 0f64;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..end].parse().ok()?;
+        let unit_end = rest[end..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |i| end + i);
+        total += number
+            * match &rest[end..unit_end] {
+                "ns" => 1e-9,
+                "us" | "µs" => 1e-6,
+                "ms" => 1e-3,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                _ => return None,
+            };
+        rest = &rest[unit_end..];
+    }
+    Duration::try_from_secs_f64(total).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        assert_eq!(parse_duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("x"), None);
+        assert_eq!(parse_duration("10"), None);
+    }
+}

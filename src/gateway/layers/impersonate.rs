@@ -1,0 +1,34 @@
+//! `Impersonate-*`: being taken for somebody else, where the one who asks may.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::middleware::Next;
+use axum::response::Response;
+use http::Request;
+
+use super::{Refused, context};
+use crate::authz::impersonation::{impersonate, is_header};
+use crate::gateway::Gateway;
+use crate::status::Status;
+
+/// See the module.
+pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request<Body>, next: Next) -> Result<Response, Refused> {
+    if !request.headers().keys().any(|name| is_header(name.as_str())) {
+        return Ok(next.run(request).await);
+    }
+    let context = context(&request)?;
+    let since = Instant::now();
+    let asking = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
+    if let Some(user) = impersonate(request.headers(), &asking, &*gateway.authorizer).await? {
+        context.trace.step("impersonate", user.name.clone(), "allowed", since);
+        context.impersonate(user);
+        let spent: Vec<_> = request.headers().keys().filter(|name| is_header(name.as_str())).cloned().collect();
+        for name in spent {
+            request.headers_mut().remove(name);
+        }
+    }
+    Ok(next.run(request).await)
+}

@@ -1,0 +1,53 @@
+//! The one place where an error becomes a response: a refusal from any layer or handler is written down as a `Status`, and a
+//! panic becomes a 500 while the process lives on.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::middleware::Next;
+use axum::response::Response;
+use futures::FutureExt;
+use http::{HeaderValue, Request, header};
+
+use super::Refused;
+use crate::api::negotiate::{Format, accept_error};
+use crate::api::representation::{encode, header_text, respond};
+use crate::gateway::Gateway;
+use crate::status::Status;
+
+/// See the module.
+pub async fn layer(State(_): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Response {
+    let format = accept_error(header_text(request.headers(), header::ACCEPT));
+    let path = request.uri().path().to_owned();
+    let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(panic) => {
+            let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+            tracing::error!(path, panic = what.unwrap_or_default(), "a request caused a panic");
+            let text = "This request caused apiserver to panic. Look in the logs for details.";
+            return write(&Status::new(500, "InternalError", text), format);
+        }
+    };
+    match response.extensions().get::<Refused>() {
+        Some(Refused(status)) => write(status, format),
+        None => response,
+    }
+}
+
+fn write(status: &Status, format: Format) -> Response {
+    let (format, bytes) = match encode(&status.to_json(), format) {
+        Ok(bytes) => (format, bytes),
+        Err(_) => (Format::Json, status.to_json().to_string().into_bytes()),
+    };
+    let mut response = respond(status.code, format, Body::from(bytes));
+    if status.code == 403 {
+        response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    }
+    let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if retry > 0 {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
+    }
+    response
+}

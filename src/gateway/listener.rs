@@ -1,0 +1,101 @@
+//! The socket: accepts, shakes hands, and serves HTTP/1.1 and HTTP/2 on each connection until it ends or the server stops. A peer
+//! that opens a connection and says nothing, or says it byte by byte, is given up on.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use crate::authn::PeerCertificates;
+
+/// How long a peer may take for its handshake, and for the head of a request.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long requests may take to end when the server stops.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The address of the peer, put into every request from a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// Serves until the token is cancelled, then drains.
+pub async fn serve(listener: TcpListener, tls: rustls::ServerConfig, router: Router, stop: CancellationToken) {
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let graceful = Arc::new(GracefulShutdown::new());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: connections that end make room.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        tokio::spawn(connection(socket, peer, acceptor.clone(), router.clone(), graceful.clone()));
+    }
+    drop(listener);
+    if let Some(graceful) = Arc::into_inner(graceful) {
+        let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+    } else {
+        // Connections still hold it; they end with the process.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, router: Router, graceful: Arc<GracefulShutdown>) {
+    let _ = socket.set_nodelay(true);
+    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%peer, %error, "TLS handshake failed");
+            return;
+        }
+        Err(_) => {
+            tracing::debug!(%peer, "TLS handshake took too long");
+            return;
+        }
+    };
+    let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificates = PeerCertificates(Arc::new(shown.iter().map(|c| c.to_vec()).collect()));
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(certificates.clone());
+        request.extensions_mut().insert(Peer(peer));
+        router.clone().oneshot(request)
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(1 << 20);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20))
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20)
+        .max_frame_size(64 << 10)
+        .max_send_buf_size(256 << 10)
+        .max_concurrent_streams(2000)
+        .max_header_list_size(64 << 10);
+    let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    let watched = graceful.watch(served);
+    drop(graceful);
+    if let Err(error) = watched.await {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+}

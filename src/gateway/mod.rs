@@ -1,0 +1,40 @@
+//! The front door: listener and TLS, the HTTP stack as a list of layers, and the router behind it. Everything that
+//! comes in, from a socket or from inside the process, takes the same way through [`stack`].
+
+pub mod documents;
+pub mod health;
+pub mod layers;
+pub mod listener;
+pub mod metrics;
+pub mod pki;
+pub mod router;
+pub mod stack;
+pub mod tls;
+
+use std::sync::Arc;
+
+use crate::api::Api;
+use crate::authn::Authenticator;
+use crate::authz::Authorizer;
+
+/// What the layers of the HTTP stack share.
+pub struct Gateway {
+    /// The REST interface.
+    pub api: Arc<Api>,
+    /// Hop 02.
+    pub authenticator: Arc<dyn Authenticator>,
+    /// Hop 03.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// How many requests may be under way.
+    pub limits: layers::limits::Limits,
+    /// What is counted.
+    pub metrics: metrics::Metrics,
+    /// How the server is.
+    pub health: health::Health,
+    /// OpenAPI documents that were asked for.
+    pub documents: crate::api::openapi::Documents,
+    /// Where it listens.
+    pub address: std::sync::OnceLock<std::net::SocketAddr>,
+    /// How long a request that is not long-running may take.
+    pub deadline: std::time::Duration,
+}

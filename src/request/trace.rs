@@ -1,0 +1,103 @@
+//! What happened to a request on its way, in order, with times. A step records itself with one line of code; a request that
+//! nobody inspects pays for a short vector and nothing else. Audit, `usher explain` and the console read it afterwards.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+/// One step of a request's way.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The hop: `authenticate`, `authorize`, `mutate`, `validate`, `store`, …
+    pub hop: &'static str,
+    /// Who took it: an authenticator, an authoriser, a plugin, a policy, a webhook.
+    pub name: Cow<'static, str>,
+    /// How it ended, in a word or two: `matched`, `skipped`, `allowed`, `denied`, …
+    pub verdict: Cow<'static, str>,
+    /// Why, and whatever else is worth keeping (a diff, a cost, the values of an expression).
+    pub detail: Option<Value>,
+    /// When it ended, counted from the arrival of the request.
+    pub at: Duration,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// The trace of one request: its steps, the warnings for the client and the annotations for the audit event.
+#[derive(Debug)]
+pub struct Trace {
+    start: Instant,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    steps: Vec<Step>,
+    warnings: Vec<String>,
+    annotations: Vec<(String, String)>,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Trace { start: Instant::now(), inner: Mutex::default() }
+    }
+}
+
+impl Trace {
+    /// Records a step that began at `since`.
+    pub fn step(&self, hop: &'static str, name: impl Into<Cow<'static, str>>, verdict: impl Into<Cow<'static, str>>, since: Instant) {
+        self.step_with(hop, name, verdict, since, None);
+    }
+
+    /// Records a step with more to say.
+    pub fn step_with(
+        &self,
+        hop: &'static str,
+        name: impl Into<Cow<'static, str>>,
+        verdict: impl Into<Cow<'static, str>>,
+        since: Instant,
+        detail: Option<Value>,
+    ) {
+        let step = Step { hop, name: name.into(), verdict: verdict.into(), detail, at: self.start.elapsed(), took: since.elapsed() };
+        self.inner.lock().steps.push(step);
+    }
+
+    /// Adds a `Warning` header to the response; the same text only once.
+    pub fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut inner = self.inner.lock();
+        if !inner.warnings.contains(&text) {
+            inner.warnings.push(text);
+        }
+    }
+
+    /// Adds an annotation to the audit event; the first value of a key stays.
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        let key = key.into();
+        let mut inner = self.inner.lock();
+        if inner.annotations.iter().all(|(k, _)| *k != key) {
+            inner.annotations.push((key, value.into()));
+        }
+    }
+
+    /// When the request arrived.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// The steps so far.
+    pub fn steps(&self) -> Vec<Step> {
+        self.inner.lock().steps.clone()
+    }
+
+    /// The warnings so far.
+    pub fn warnings(&self) -> Vec<String> {
+        self.inner.lock().warnings.clone()
+    }
+
+    /// The annotations so far.
+    pub fn annotations(&self) -> Vec<(String, String)> {
+        self.inner.lock().annotations.clone()
+    }
+}

@@ -1,0 +1,148 @@
+//! Puts hops 02 and 03 together: which authenticators stand in the chain, which authorisers, and what keeps their indexes in step with
+//! the objects they are made of.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+use usher_components::clock::Clock;
+
+use crate::api::reviews::Reviews;
+use crate::authn::anonymous::Anonymous;
+use crate::authn::bearer::Bearer;
+use crate::authn::bootstrap_token::BootstrapTokens;
+use crate::authn::keys::ServiceAccountKeys;
+use crate::authn::request_header::{Headers, RequestHeader};
+use crate::authn::service_account::ServiceAccounts;
+use crate::authn::token_file::TokenFile;
+use crate::authn::x509::{Authorities, ClientCertificate};
+use crate::authn::{self, Authenticator, Now, Objects, TokenAuthenticator, reload};
+use crate::authz::always::Masters;
+use crate::authz::rbac::Rbac;
+use crate::authz::rbac::index::Index;
+use crate::authz::{self, Authorizer};
+use crate::gateway::pki::Pki;
+use crate::object::Object;
+use crate::store;
+use crate::watch::{Observer, State};
+
+/// Who issues service-account tokens, and for whom.
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// Where credentials come from besides the server's own.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `--token-auth-file`.
+    pub token_auth_file: Option<PathBuf>,
+    /// `--client-ca-file`.
+    pub client_ca_file: Option<PathBuf>,
+    /// `--anonymous-auth`.
+    pub no_anonymous: bool,
+}
+
+/// Hops 02 and 03 of a server.
+pub struct Identity {
+    /// Hop 02.
+    pub authenticator: Arc<authn::chain::Chain>,
+    /// Hop 03.
+    pub authorizer: Arc<authz::chain::Chain>,
+    /// What roles and bindings say.
+    pub rbac: Arc<Rbac>,
+    /// Whom bearer tokens belong to; reviews ask it too.
+    pub tokens: Arc<Bearer>,
+    /// The keys of service-account tokens.
+    pub keys: Arc<ServiceAccountKeys>,
+    _watches: Vec<reload::Watch>,
+}
+
+/// The objects that identity depends on, as they are now.
+pub struct Current(pub Arc<State>);
+
+impl Objects for Current {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let topic = self.0.loaded(resource)?;
+        let key = if namespace.is_empty() { format!("{}{name}", topic.prefix()) } else { format!("{}{namespace}/{name}", topic.prefix()) };
+        topic.get(&key).map(|object| object.value().clone())
+    }
+}
+
+struct RbacObserver {
+    plural: &'static str,
+    index: Arc<Index>,
+}
+
+impl Observer for RbacObserver {
+    fn changed(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
+        let value = |object: Option<&Arc<Object>>| object.map(|o| o.value().clone());
+        let (old, new) = (value(old), value(new));
+        self.index.changed(self.plural, "rbac.authorization.k8s.io", old.as_deref(), new.as_deref());
+    }
+}
+
+impl Identity {
+    /// Builds both chains over the read side.
+    pub async fn assemble(settings: &Settings, pki: &Pki, state: &Arc<State>, clock: &Clock) -> Result<Identity, String> {
+        let text = |error: store::Error| error.to_string();
+        let mut watches = Vec::new();
+        let now: Now = {
+            let clock = clock.clone();
+            Arc::new(move || clock.now())
+        };
+        for resource in ["serviceaccounts", "secrets", "pods", "nodes"] {
+            state.topic(resource).await.map_err(text)?;
+        }
+        let objects: Arc<dyn Objects> = Arc::new(Current(state.clone()));
+        let authorities = Arc::new(Authorities::new(now.clone()));
+        match &settings.client_ca_file {
+            None => authorities.replace(pki.ca.as_bytes())?,
+            Some(file) => {
+                // The server's own CA stays: the administrator's certificate and those of the signers come from it.
+                let (authorities, own) = (authorities.clone(), pki.ca.clone().into_bytes());
+                watches.push(reload::file(file, move |pem| authorities.replace(&[own.as_slice(), b"\n", pem].concat()))?);
+            }
+        }
+        let front_proxy = Arc::new(Authorities::new(now.clone()));
+        front_proxy.replace(pki.front_proxy_ca.as_bytes())?;
+        let mut tokens: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
+        if let Some(file) = &settings.token_auth_file {
+            let known = Arc::new(TokenFile::default());
+            tokens.push(known.clone());
+            watches.push(reload::file(file, move |csv| known.replace(&String::from_utf8_lossy(csv)))?);
+        }
+        let keys = Arc::new(ServiceAccountKeys::new(Some(pki.service_account_key.as_bytes()), &[])?);
+        tokens.push(Arc::new(ServiceAccounts::new(vec![ISSUER.into()], keys.clone(), objects.clone(), now.clone())));
+        tokens.push(Arc::new(BootstrapTokens::new(objects, now)));
+        let tokens = Arc::new(Bearer::new(tokens, vec![ISSUER.into()]));
+        let authenticators: Vec<Arc<dyn Authenticator>> = vec![
+            Arc::new(RequestHeader::new(front_proxy, Headers { allowed_names: vec!["front-proxy-client".into()], ..Headers::default() })),
+            Arc::new(ClientCertificate(authorities)),
+            tokens.clone(),
+        ];
+        let anonymous = if settings.no_anonymous { Anonymous::Nowhere } else { Anonymous::Everywhere };
+        let authenticator = Arc::new(authn::chain::Chain::new(authenticators, anonymous, vec![ISSUER.into()]));
+
+        let index = Arc::new(Index::default());
+        for plural in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
+            let topic = state.topic(plural).await.map_err(text)?;
+            topic.observe(Arc::new(RbacObserver { plural, index: index.clone() }));
+        }
+        let rbac = Arc::new(Rbac::new(index));
+        let chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Masters), rbac.clone()];
+        Ok(Identity { authenticator, authorizer: Arc::new(authz::chain::Chain::new(chain)), rbac, tokens, keys, _watches: watches })
+    }
+
+    /// The reviews that ask these chains.
+    pub fn reviews(&self, state: &Arc<State>, clock: &Clock) -> Reviews {
+        let clock = clock.clone();
+        Reviews {
+            authorizer: self.authorizer.clone(),
+            tokens: self.tokens.clone(),
+            objects: Arc::new(Current(state.clone())),
+            keys: self.keys.clone(),
+            issuer: ISSUER.into(),
+            audiences: vec![ISSUER.into()],
+            max_token_seconds: 0,
+            now: Arc::new(move || clock.now()),
+        }
+    }
+}

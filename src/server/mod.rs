@@ -1,0 +1,264 @@
+//! The embeddable server: puts the rooms together and starts them. `usher up` is this with flags.
+
+mod bootstrap;
+pub mod identity;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use identity::Identity;
+use tokio_util::sync::CancellationToken;
+use usher_components::clock::Clock;
+use usher_components::kubelet::Nodes;
+use usher_components::{ClientFor, Options as ComponentOptions, Selection};
+
+use crate::admission::{self, Cluster};
+use crate::api::{Api, kinds};
+use crate::gateway::layers::limits::Limits;
+use crate::gateway::pki::Pki;
+use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
+use crate::registry::Registry;
+use crate::request::User;
+use crate::store::Store;
+use crate::store::redb::{Durability, Options as RedbOptions, RedbStore};
+use crate::watch::{Settings, State};
+
+/// Where objects are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreChoice {
+    /// In a file under the data directory.
+    Redb,
+    /// Nowhere: gone when the server stops.
+    Memory,
+    /// In an etcd cluster: its endpoints, as `host:port`.
+    Etcd(Vec<String>),
+}
+
+/// What a server is made of.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    /// Where everything that lasts is kept.
+    pub data_dir: Option<PathBuf>,
+    /// Where objects are kept.
+    pub store: StoreChoice,
+    /// Whether a write is durable before it is acknowledged.
+    pub durability: Durability,
+    /// Where to listen; nowhere if absent.
+    pub listen: Option<SocketAddr>,
+    /// The serving certificate and key, instead of ones made here.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Which components run in this process.
+    pub components: String,
+    /// How many nodes on the mock runtime.
+    pub nodes: usize,
+    /// Where credentials come from.
+    pub identity: identity::Settings,
+    /// Which admission plugins run, and with what.
+    pub admission: admission::registry::Settings,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            data_dir: None,
+            store: StoreChoice::Memory,
+            durability: Durability::Immediate,
+            listen: None,
+            tls: None,
+            components: "none".into(),
+            nodes: 0,
+            identity: identity::Settings::default(),
+            admission: admission::registry::Settings::default(),
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// Why a server did not start: one clear sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub String);
+
+impl Builder {
+    /// Keeps nothing: for tests and throw-away runs.
+    pub fn in_memory(mut self) -> Self {
+        self.store = StoreChoice::Memory;
+        self.data_dir = None;
+        self
+    }
+
+    /// Keeps everything under a directory.
+    pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(directory.into());
+        self.store = StoreChoice::Redb;
+        self
+    }
+
+    /// Listens on an address; port 0 takes any free one.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = Some(address);
+        self
+    }
+
+    /// Starts the server.
+    pub async fn start(self) -> Result<Server, StartError> {
+        let fail = |text: String| StartError(text);
+        let store: Arc<dyn Store> = match (&self.store, &self.data_dir) {
+            (StoreChoice::Redb, Some(directory)) => {
+                std::fs::create_dir_all(directory)
+                    .map_err(|e| fail(format!("cannot use the data directory {}: {e}", directory.display())))?;
+                let options = RedbOptions { durability: self.durability, ..RedbOptions::default() };
+                RedbStore::open(directory.join("store.redb"), options).map_err(|e| fail(e.to_string()))?
+            }
+            (StoreChoice::Redb, None) => return Err(fail("a store on disk needs a data directory".into())),
+            (StoreChoice::Memory, _) => RedbStore::in_memory().map_err(|e| fail(e.to_string()))?,
+            (StoreChoice::Etcd(_), _) => return Err(fail("etcd is not wired yet".into())),
+        };
+        let state = State::over(store, Settings::default()).await.map_err(|e| fail(e.to_string()))?;
+        let stop = CancellationToken::new();
+        let pki_directory = self.data_dir.as_ref().map(|d| d.join("pki"));
+        let hosts: Vec<String> = self.listen.iter().filter(|a| !a.ip().is_unspecified()).map(|a| a.ip().to_string()).collect();
+        let pki = Pki::open(pki_directory.as_deref(), &hosts).map_err(fail)?;
+        let identity = Identity::assemble(&self.identity, &pki, &state, &self.clock).await.map_err(fail)?;
+        let nodes = Nodes::mock(self.nodes);
+        let registry = Arc::new(Registry::new());
+        let cluster =
+            Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
+        let dependencies = admission::registry::Dependencies { cluster, authorizer: identity.authorizer.clone() };
+        let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
+        let api = Arc::new(Api {
+            registry,
+            reviews: identity.reviews(&state, &self.clock),
+            state,
+            admission,
+            clock: self.clock.clone(),
+            nodes: nodes.clone(),
+            services: kinds::services::Allocator::default(),
+            metrics: crate::api::Metrics::default(),
+            shutdown: stop.clone(),
+        });
+        let gateway = Arc::new(Gateway {
+            api: api.clone(),
+            authenticator: identity.authenticator.clone(),
+            authorizer: identity.authorizer.clone(),
+            limits: Limits::new(600, 5000),
+            metrics: metrics::Metrics::default(),
+            health: health::Health::default(),
+            documents: crate::api::openapi::Documents::default(),
+            address: std::sync::OnceLock::new(),
+            deadline: Duration::from_secs(60),
+        });
+        let router = stack::stack(gateway.clone());
+        let mut address = None;
+        let mut serving = None;
+        if let Some(wanted) = self.listen {
+            let listener = tokio::net::TcpListener::bind(wanted).await.map_err(|e| fail(format!("cannot listen on {wanted}: {e}")))?;
+            address = listener.local_addr().ok();
+            if let Some(address) = address {
+                let _ = gateway.address.set(address);
+            }
+            let (certificate, key) = match &self.tls {
+                None => (pki.serving.clone().into_bytes(), pki.serving_key.clone().into_bytes()),
+                Some((certificate, key)) => {
+                    let read = |path: &PathBuf| std::fs::read(path).map_err(|e| fail(format!("cannot read {}: {e}", path.display())));
+                    (read(certificate)?, read(key)?)
+                }
+            };
+            let config = tls::server_config(&certificate, &key).map_err(fail)?;
+            serving = Some(tokio::spawn(listener::serve(listener, config, router.clone(), stop.clone())));
+        }
+        let taken = api.state.topic("services").await.map_err(|e| fail(e.to_string()))?;
+        for service in taken.list(&taken.prefix(), None, 0, 0, |_| true).objects {
+            api.services.take(service.value());
+        }
+        let advertised = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6443)));
+        let cluster = crate::registry::bootstrap::Settings {
+            advertise_address: advertised.ip().to_string(),
+            port: advertised.port(),
+            now: self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            ..Default::default()
+        };
+        bootstrap::run(&api, &cluster).await.map_err(fail)?;
+        let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
+        let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };
+        let clients: Arc<dyn ClientFor> = Arc::new(InProcessClients(router.clone()));
+        let components =
+            usher_components::start(&selection, clients, self.clock.clone(), options).map_err(|e| fail(format!("--components: {e}")))?;
+        gateway.health.ready();
+        Ok(Server { gateway, identity, components, router, pki, address, stop, serving })
+    }
+}
+
+/// A running server.
+pub struct Server {
+    gateway: Arc<Gateway>,
+    /// Hops 02 and 03.
+    pub identity: Identity,
+    /// Hops 09 to 12.
+    pub components: usher_components::Handle,
+    router: Router,
+    pki: Pki,
+    address: Option<SocketAddr>,
+    stop: CancellationToken,
+    serving: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Server {
+    /// A server to be.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A client of the administrator that goes through the whole stack but no socket.
+    pub fn client(&self) -> kube::Client {
+        self.client_as(User::new("kubernetes-admin", &["system:masters", "system:authenticated"]))
+    }
+
+    /// The same for any identity.
+    pub fn client_as(&self, user: User) -> kube::Client {
+        crate::client::client(&self.router, user)
+    }
+
+    /// Where it listens, if it does.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Its certificates and keys.
+    pub fn pki(&self) -> &Pki {
+        &self.pki
+    }
+
+    /// The whole stack as a tower service.
+    pub fn router(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// Stops: no new connections, watches end, requests are drained, the store is closed.
+    pub async fn stop(mut self) {
+        self.gateway.health.stopping();
+        self.stop.cancel();
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.await;
+        }
+        if let Err(error) = self.gateway.api.state.store().close().await {
+            tracing::warn!(%error, "closing the store");
+        }
+    }
+}
+
+/// Clients of this server's own stack, one for each identity.
+struct InProcessClients(Router);
+
+impl ClientFor for InProcessClients {
+    fn client(&self, identity: &usher_components::Identity) -> kube::Client {
+        let mut user = User { name: identity.name.clone(), groups: identity.groups.clone(), ..User::default() };
+        user.groups.push("system:authenticated".into());
+        crate::client::client(&self.0, user)
+    }
+}

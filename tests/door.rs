@@ -1,0 +1,76 @@
+//! The front door through a real client: `kube` over the whole stack, without a socket and with one.
+
+use std::collections::BTreeMap;
+
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde_json::json;
+use usher::Server;
+
+fn config_map(name: &str, value: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: kube::api::ObjectMeta { name: Some(name.into()), ..Default::default() },
+        data: Some(BTreeMap::from([("k".to_owned(), value.to_owned())])),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn an_embedded_server_answers_a_kube_client_without_a_socket() {
+    let server = Server::builder().in_memory().start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+    let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    assert!(made.metadata.uid.is_some() && made.metadata.resource_version.is_some() && made.metadata.creation_timestamp.is_some());
+    let manager = &made.metadata.managed_fields.as_ref().unwrap()[0];
+    assert_eq!(manager.operation.as_deref(), Some("Update"));
+
+    let patched = maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"l": "2"}}))).await.unwrap();
+    assert_eq!(patched.data.unwrap().len(), 2);
+    let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "other"}});
+    let conflict = maps.patch("a", &PatchParams::apply("me"), &Patch::Apply(&applied)).await.unwrap_err();
+    assert!(conflict.to_string().contains("Apply failed with 1 conflict"), "{conflict}");
+
+    let list = maps.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.iter().filter(|m| m.metadata.name.as_deref() == Some("a")).count(), 1);
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    assert!(maps.get_opt("a").await.unwrap().is_none());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_continues_from_a_list_without_gap_or_repeat() {
+    let server = Server::builder().in_memory().start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+    maps.create(&PostParams::default(), &config_map("before", "1")).await.unwrap();
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    maps.create(&PostParams::default(), &config_map("after", "1")).await.unwrap();
+    maps.delete("before", &DeleteParams::default()).await.unwrap();
+    let mut events = std::pin::pin!(maps.watch(&WatchParams::default(), &version).await.unwrap());
+    let first = events.try_next().await.unwrap().unwrap();
+    assert!(matches!(&first, WatchEvent::Added(m) if m.metadata.name.as_deref() == Some("after")), "{first:?}");
+    let second = events.try_next().await.unwrap().unwrap();
+    assert!(matches!(&second, WatchEvent::Deleted(m) if m.metadata.name.as_deref() == Some("before")), "{second:?}");
+}
+
+#[tokio::test]
+async fn pages_of_a_list_show_the_state_of_the_first_page() {
+    let server = Server::builder().in_memory().start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "pages");
+    for i in 0..5 {
+        maps.create(&PostParams::default(), &config_map(&format!("m{i}"), "1")).await.unwrap();
+    }
+    let first = maps.list(&ListParams::default().limit(2)).await.unwrap();
+    assert_eq!((first.items.len(), first.metadata.remaining_item_count), (2, Some(3)));
+    maps.delete("m3", &DeleteParams::default()).await.unwrap();
+    maps.create(&PostParams::default(), &config_map("m9", "1")).await.unwrap();
+    let mut names: Vec<String> = first.items.into_iter().filter_map(|m| m.metadata.name).collect();
+    let mut token = first.metadata.continue_;
+    while let Some(next) = token.filter(|t| !t.is_empty()) {
+        let page = maps.list(&ListParams::default().limit(2).continue_token(&next)).await.unwrap();
+        names.extend(page.items.into_iter().filter_map(|m| m.metadata.name));
+        token = page.metadata.continue_;
+    }
+    assert_eq!(names, ["m0", "m1", "m2", "m3", "m4"]);
+}
