@@ -242,6 +242,12 @@ impl SchedulingQueue {
         waiting.into_iter().chain(parked).min()
     }
 
+    /// Whether there may be a Pod to try now.
+    #[must_use]
+    pub fn has_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
     /// How many Pods wait where.
     #[must_use]
     pub fn depth(&self) -> Depth {
