@@ -51,11 +51,7 @@ impl Checked {
             return None;
         };
         Some(match self.reference(id) {
-            Reference::Function {
-                name,
-                namespaced,
-                overloads,
-            } => (name, target.filter(|_| !namespaced), args, overloads),
+            Reference::Function { name, namespaced, overloads } => (name, target.filter(|_| !namespaced), args, overloads),
             _ => (function, *target, args, &[]),
         })
     }
@@ -73,13 +69,7 @@ pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<
         issues: Vec::new(),
     };
     checker.check(ast.root);
-    let Checker {
-        mut types,
-        references,
-        substitution,
-        issues,
-        ..
-    } = checker;
+    let Checker { mut types, references, substitution, issues, .. } = checker;
     if !issues.is_empty() {
         return Err(issues);
     }
@@ -267,11 +257,7 @@ impl Checker<'_> {
         }
         match self.resolve_overloads(function, target.is_some(), &arguments) {
             Some((t, overloads)) => {
-                self.references[id as usize] = Reference::Function {
-                    name: function.name,
-                    namespaced,
-                    overloads,
-                };
+                self.references[id as usize] = Reference::Function { name: function.name, namespaced, overloads };
                 t
             }
             None => self.no_overload(id, function.name, target.is_some(), &arguments),
@@ -280,10 +266,7 @@ impl Checker<'_> {
 
     fn no_overload(&mut self, id: ExprId, function: &str, member: bool, arguments: &[Type]) -> Type {
         let arguments: Vec<Type> = arguments.iter().map(|t| self.substitution.resolve(t, true)).collect();
-        let message = format!(
-            "found no matching overload for '{function}' applied to '{}'",
-            signature(member, &arguments)
-        );
+        let message = format!("found no matching overload for '{function}' applied to '{}'", signature(member, &arguments));
         self.report_at(id, message);
         Type::Error
     }
@@ -299,15 +282,17 @@ impl Checker<'_> {
         if !fits {
             return Type::Error;
         }
-        self.references[id as usize] = Reference::Function {
-            name: function.name,
-            namespaced: false,
-            overloads: function.overloads.iter().collect(),
-        };
+        self.references[id as usize] =
+            Reference::Function { name: function.name, namespaced: false, overloads: function.overloads.iter().collect() };
         Type::Bool
     }
 
-    fn resolve_overloads(&mut self, function: &'static Function, member: bool, arguments: &[Type]) -> Option<(Type, Vec<&'static Overload>)> {
+    fn resolve_overloads(
+        &mut self,
+        function: &'static Function,
+        member: bool,
+        arguments: &[Type],
+    ) -> Option<(Type, Vec<&'static Overload>)> {
         let mut result: Option<Type> = None;
         let mut found = Vec::new();
         for overload in function.overloads.iter().filter(|o| o.member == member) {
@@ -318,8 +303,7 @@ impl Checker<'_> {
                 let fits = self.substitution.assignable_all(arguments, overload.parameters.iter());
                 (fits, overload.result.clone())
             } else {
-                let variables: Vec<(char, Type)> =
-                    overload.variables.iter().map(|name| (*name, self.substitution.fresh())).collect();
+                let variables: Vec<(char, Type)> = overload.variables.iter().map(|name| (*name, self.substitution.fresh())).collect();
                 let parameters: Vec<Type> = overload.parameters.iter().map(|p| instantiate(p, &variables)).collect();
                 let fits = self.substitution.assignable_all(arguments, parameters.iter());
                 (fits, instantiate(&overload.result, &variables))
@@ -512,11 +496,7 @@ impl Checker<'_> {
         let resolved = declarations::find(name, false).and_then(|f| self.resolve_overloads(f, true, &arguments));
         match resolved {
             Some((t, overloads)) => {
-                self.references[id as usize] = Reference::Function {
-                    name: "@sortByAssociatedKeys",
-                    namespaced: false,
-                    overloads,
-                };
+                self.references[id as usize] = Reference::Function { name: "@sortByAssociatedKeys", namespaced: false, overloads };
                 t
             }
             None => self.no_overload(id, name, true, &arguments),

@@ -18,8 +18,23 @@ pub const MAX_RECURSION_DEPTH: usize = 250;
 const OPERAND: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 const RESERVED: [&str; 17] = [
-    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
-    "namespace", "return", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// A syntax error has been reported; there is nothing to go on with.
@@ -30,7 +45,9 @@ type Parsed<T> = Result<T, Stop>;
 pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
     let size = source.chars().count();
     if size > MAX_EXPRESSION_CODE_POINTS {
-        return Err(vec![Finding::everywhere(format!("expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"))]);
+        return Err(vec![Finding::everywhere(format!(
+            "expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"
+        ))]);
     }
     let mut issues = Vec::new();
     let tokens = lex(source, &mut issues);
@@ -41,12 +58,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
             if parser.heights[root as usize] > MAX_RECURSION_DEPTH as u32 {
                 return Err(vec![Finding::everywhere("max recursion depth exceeded")]);
             }
-            Ok(Ast {
-                nodes: parser.nodes,
-                offsets: parser.offsets,
-                spans: parser.spans,
-                root,
-            })
+            Ok(Ast { nodes: parser.nodes, offsets: parser.offsets, spans: parser.spans, root })
         }
         _ => Err(parser.issues),
     }
@@ -182,11 +194,7 @@ impl<'s> Parser<'s> {
 
     fn call(&mut self, offset: u32, start: u32, function: &str, args: Vec<ExprId>) -> ExprId {
         let height = 1 + self.height(args.iter().copied());
-        let call = Expr::Call {
-            function: function.into(),
-            target: None,
-            args,
-        };
+        let call = Expr::Call { function: function.into(), target: None, args };
         self.node(offset, start, height, call)
     }
 
@@ -223,11 +231,7 @@ impl<'s> Parser<'s> {
         let name = if operator == Token::Or { operators::OR } else { operators::AND };
         let height = self.height(terms.iter().copied());
         let start = self.span(first).0;
-        let call = Expr::Call {
-            function: name.into(),
-            target: None,
-            args: terms,
-        };
+        let call = Expr::Call { function: name.into(), target: None, args: terms };
         Ok(self.node(offset, start, height, call))
     }
 
@@ -293,11 +297,7 @@ impl<'s> Parser<'s> {
             return Ok(operand);
         }
         let height = self.height([operand]);
-        let call = Expr::Call {
-            function: function.into(),
-            target: None,
-            args: vec![operand],
-        };
+        let call = Expr::Call { function: function.into(), target: None, args: vec![operand] };
         Ok(self.node(first.start, first.start, height, call))
     }
 
@@ -355,18 +355,10 @@ impl<'s> Parser<'s> {
         let height = 1 + self.height([operand]);
         if optional {
             let literal = self.node(name.start, name.start, 0, Expr::Literal(Literal::String(field)));
-            let call = Expr::Call {
-                function: operators::OPT_SELECT.into(),
-                target: None,
-                args: vec![operand, literal],
-            };
+            let call = Expr::Call { function: operators::OPT_SELECT.into(), target: None, args: vec![operand, literal] };
             return Ok(self.node(dot.start, start, height, call));
         }
-        let select = Expr::Select {
-            operand,
-            field,
-            test: false,
-        };
+        let select = Expr::Select { operand, field, test: false };
         Ok(self.node(dot.start, start, height, select))
     }
 
@@ -392,11 +384,7 @@ impl<'s> Parser<'s> {
         let height = 1 + self.height(args.iter().copied().chain([target]));
         let expr = match macros::expand(self, offset, name, Some(target), &args) {
             Some(expr) => expr,
-            None => Expr::Call {
-                function: name.into(),
-                target: Some(target),
-                args,
-            },
+            None => Expr::Call { function: name.into(), target: Some(target), args },
         };
         self.node(offset, start, height, expr)
     }
@@ -433,15 +421,34 @@ impl<'s> Parser<'s> {
             }
             Token::LeftBracket => self.list(),
             Token::LeftBrace => self.map(),
-            Token::Minus | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes | Token::True
-            | Token::False | Token::Null => self.literal(),
+            Token::Minus
+            | Token::Int
+            | Token::Uint
+            | Token::Float
+            | Token::String
+            | Token::Bytes
+            | Token::True
+            | Token::False
+            | Token::Null => self.literal(),
             Token::End | Token::Dot => self.unexpected("mismatched", OPERAND),
             _ => {
                 let next_starts = matches!(
                     self.peek_at(1),
-                    Token::Ident | Token::Dot | Token::LeftParen | Token::LeftBracket | Token::LeftBrace | Token::Minus
-                        | Token::Exclamation | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes
-                        | Token::True | Token::False | Token::Null
+                    Token::Ident
+                        | Token::Dot
+                        | Token::LeftParen
+                        | Token::LeftBracket
+                        | Token::LeftBrace
+                        | Token::Minus
+                        | Token::Exclamation
+                        | Token::Int
+                        | Token::Uint
+                        | Token::Float
+                        | Token::String
+                        | Token::Bytes
+                        | Token::True
+                        | Token::False
+                        | Token::Null
                 );
                 self.unexpected(if next_starts { "extraneous" } else { "mismatched" }, OPERAND)
             }
@@ -465,11 +472,7 @@ impl<'s> Parser<'s> {
         let height = self.height(args.iter().copied());
         let expr = match macros::expand(self, open.start, &name, None, &args) {
             Some(expr) => expr,
-            None => Expr::Call {
-                function: name,
-                target: None,
-                args,
-            },
+            None => Expr::Call { function: name, target: None, args },
         };
         Ok(self.node(open.start, start, height, expr))
     }
@@ -491,10 +494,7 @@ impl<'s> Parser<'s> {
                 Token::LeftBrace => {
                     let fields = self.fields()?;
                     let height = self.height(fields.iter().map(|f| f.value));
-                    let expr = Expr::Struct {
-                        name: name.into(),
-                        fields,
-                    };
+                    let expr = Expr::Struct { name: name.into(), fields };
                     return Ok(self.node(lexeme.start, start, height, expr));
                 }
                 _ => name.push_str(self.text(lexeme)),
@@ -518,12 +518,7 @@ impl<'s> Parser<'s> {
             self.advance();
             let colon = self.expect(Token::Colon, "':'")?;
             let value = self.expr()?;
-            fields.push(Entry {
-                offset: colon.start,
-                key,
-                value,
-                optional,
-            });
+            fields.push(Entry { offset: colon.start, key, value, optional });
             if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
                 break;
             }
@@ -570,12 +565,7 @@ impl<'s> Parser<'s> {
             let key = self.expr()?;
             let colon = self.expect(Token::Colon, "':'")?;
             let value = self.expr()?;
-            entries.push(Entry {
-                offset: colon.start,
-                key,
-                value,
-                optional,
-            });
+            entries.push(Entry { offset: colon.start, key, value, optional });
             if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
                 break;
             }
@@ -652,15 +642,9 @@ mod tests {
             error("1 + "),
             format!("ERROR: <input>:1:5: Syntax error: mismatched input '<EOF>' expecting {OPERAND}\n | 1 + \n | ....^")
         );
-        assert_eq!(
-            error("a b"),
-            "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^"
-        );
+        assert_eq!(error("a b"), "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^");
         assert_eq!(error("(1"), "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^");
-        assert_eq!(
-            error("[1, 2"),
-            "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^"
-        );
+        assert_eq!(error("[1, 2"), "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^");
         assert!(error("a.true").contains("mismatched input 'true' expecting IDENTIFIER"));
         assert!(error("namespace.x").contains("reserved identifier: namespace"));
     }
@@ -677,10 +661,7 @@ mod tests {
         assert!(parse(&format!("a{}", " && a".repeat(10_000))).is_ok());
         assert!(parse(&"-".repeat(50_000)).is_err());
         let huge = error(&"1 + ".repeat(262_144));
-        assert_eq!(
-            huge,
-            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 1048576, limit 100000"
-        );
+        assert_eq!(huge, "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 1048576, limit 100000");
     }
 
     #[test]

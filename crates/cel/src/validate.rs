@@ -11,10 +11,7 @@ use crate::types::Type;
 use crate::value::Value;
 
 pub(crate) fn validate(checked: &Checked) -> Vec<Finding> {
-    let mut validator = Validator {
-        checked,
-        found: Vec::new(),
-    };
+    let mut validator = Validator { checked, found: Vec::new() };
     let formatted = inside_format(checked);
     for id in 0..checked.ast.nodes.len() as ExprId {
         validator.literal_argument(id);
@@ -134,10 +131,7 @@ impl Validator<'_> {
             }
         }
         if items.len() > used {
-            let message = format!(
-                "too many arguments supplied to string.format (expected {used}, got {})",
-                items.len()
-            );
+            let message = format!("too many arguments supplied to string.format (expected {used}, got {})", items.len());
             self.found.push((id, message));
         }
     }
