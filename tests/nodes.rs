@@ -345,6 +345,15 @@ async fn a_cordoned_node_takes_no_new_pods_and_a_new_node_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_evicted_pod_leaves_its_node() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    cluster.create("web", &[], nginx()).await;
+    cluster.running("web").await;
+    cluster.pods().evict("web", &kube::api::EvictParams::default()).await.unwrap();
+    cluster.wait("web", Value::is_null).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_more_important_pod_takes_the_place_of_a_less_important_one() {
     let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
     let asks = |priority: i32| json!({"priority": priority, "containers": [{"name": "c", "image": "nginx:1.27", "resources": {"requests": {"cpu": "12"}}}]});

@@ -152,8 +152,8 @@ impl Worker {
                         self.written = Some(*status);
                         self.revision = revision;
                     }
-                    // Deleted meanwhile, or replaced by another Pod of the same name: the watch will tell.
-                    Err(error) if error.is(StatusCode::NOT_FOUND) || error.is(StatusCode::CONFLICT) => self.written = Some(*status),
+                    // Deleted meanwhile: the watch will tell.
+                    Err(error) if error.is(StatusCode::NOT_FOUND) => self.written = Some(*status),
                     Err(error) => {
                         tracing::warn!(pod = %self.machine.display(), %error, "the Pod's status could not be written");
                         self.retry_at = Some(later(self.agent.clock.now(), RETRY));
@@ -162,7 +162,7 @@ impl Worker {
             }
             Report::Deleted(result) => match result {
                 Ok(()) => {}
-                Err(error) if error.is(StatusCode::NOT_FOUND) || error.is(StatusCode::CONFLICT) => {}
+                Err(error) if error.is(StatusCode::NOT_FOUND) => {}
                 Err(error) => {
                     tracing::warn!(pod = %self.machine.display(), %error, "the Pod could not be deleted");
                     self.deleting = false;

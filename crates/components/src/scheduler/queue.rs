@@ -34,9 +34,12 @@ pub struct QueuedPod {
 }
 
 impl QueuedPod {
-    /// How long the next back-off lasts: one second, doubling with every attempt up to ten.
+    /// How long the next back-off lasts: one second, doubling with every attempt up to ten. None without an attempt that counts.
     #[must_use]
     pub fn backoff(&self) -> Duration {
+        if self.attempts == 0 {
+            return Duration::ZERO;
+        }
         let doublings = self.attempts.saturating_sub(1).min(8);
         (INITIAL_BACKOFF * 2u32.pow(doublings)).min(MAX_BACKOFF)
     }

@@ -337,8 +337,12 @@ impl Scheduler {
         self.failed(queued, &rejection);
     }
 
-    fn unschedulable(&mut self, queued: QueuedPod, diagnosis: &Diagnosis, post_filter: PostFilterOutcome) {
+    fn unschedulable(&mut self, mut queued: QueuedPod, diagnosis: &Diagnosis, post_filter: PostFilterOutcome) {
         let info = queued.info.clone();
+        if diagnosis.all_nodes == 0 {
+            // Before the first node there was nothing to try; when it comes, nobody should have to wait.
+            queued.attempts = queued.attempts.saturating_sub(1);
+        }
         let message = diagnosis.to_string();
         self.queue.park(queued, diagnosis.unschedulable_plugins.clone(), self.clock.now());
         if let Some(node) = &post_filter.nominated_node_name {
