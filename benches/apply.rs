@@ -10,6 +10,10 @@ use usher::api::apply::{Context, FieldSet, OneVersion, ResetFields, apply, track
 use usher::api::patch::{json as json_patch, merge, strategic};
 use usher::schema::{Schema, builtin};
 
+/// The server's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 struct Kind {
     schema: Arc<Schema>,
     api_version: &'static str,

@@ -1,5 +1,7 @@
 //! The one integration-test binary: a module per room.
 #![allow(clippy::unwrap_used)]
 
+mod controllers;
 mod door;
+mod nodes;
 mod store;

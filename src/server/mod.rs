@@ -15,7 +15,7 @@ use usher_components::clock::Clock;
 use usher_components::kubelet::Nodes;
 use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
-use crate::admission::Stack;
+use crate::admission::{self, Cluster};
 use crate::api::{Api, kinds};
 use crate::gateway::layers::limits::Limits;
 use crate::gateway::pki::Pki;
@@ -56,6 +56,8 @@ pub struct Builder {
     pub nodes: usize,
     /// Where credentials come from.
     pub identity: identity::Settings,
+    /// Which admission plugins run, and with what.
+    pub admission: admission::registry::Settings,
     /// What time it is.
     pub clock: Clock,
 }
@@ -71,6 +73,7 @@ impl Default for Builder {
             components: "none".into(),
             nodes: 0,
             identity: identity::Settings::default(),
+            admission: admission::registry::Settings::default(),
             clock: Clock::system(),
         }
     }
@@ -123,11 +126,16 @@ impl Builder {
         let pki = Pki::open(pki_directory.as_deref(), &hosts).map_err(fail)?;
         let identity = Identity::assemble(&self.identity, &pki, &state, &self.clock).await.map_err(fail)?;
         let nodes = Nodes::mock(self.nodes);
+        let registry = Arc::new(Registry::new());
+        let cluster =
+            Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
+        let dependencies = admission::registry::Dependencies { cluster, authorizer: identity.authorizer.clone() };
+        let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
         let api = Arc::new(Api {
-            registry: Arc::new(Registry::new()),
+            registry,
             reviews: identity.reviews(&state, &self.clock),
             state,
-            admission: Stack::default(),
+            admission,
             clock: self.clock.clone(),
             nodes: nodes.clone(),
             services: kinds::services::Allocator::default(),
@@ -164,7 +172,18 @@ impl Builder {
             let config = tls::server_config(&certificate, &key).map_err(fail)?;
             serving = Some(tokio::spawn(listener::serve(listener, config, router.clone(), stop.clone())));
         }
-        bootstrap::run(&api).await.map_err(fail)?;
+        let taken = api.state.topic("services").await.map_err(|e| fail(e.to_string()))?;
+        for service in taken.list(&taken.prefix(), None, 0, 0, |_| true).objects {
+            api.services.take(service.value());
+        }
+        let advertised = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6443)));
+        let cluster = crate::registry::bootstrap::Settings {
+            advertise_address: advertised.ip().to_string(),
+            port: advertised.port(),
+            now: self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            ..Default::default()
+        };
+        bootstrap::run(&api, &cluster).await.map_err(fail)?;
         let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
         let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };
         let clients: Arc<dyn ClientFor> = Arc::new(InProcessClients(router.clone()));

@@ -1,7 +1,12 @@
 //! The store from outside: against a model, killed, damaged, on a full disk, and under many writers at once.
 
 mod contention;
+mod crash;
+mod damage;
+mod disk_full;
+mod etcd;
 mod model;
+mod operations;
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::ast::{Ast, Comprehension, Entry, Expr, ExprId, Literal, Macro, operators};
 use crate::declarations::{self, Function, Overload};
 use crate::environment::Environment;
-use crate::source::{Issue, locate};
+use crate::source::Finding;
 use crate::types::{Type, named_type, signature};
 use crate::unify::{Substitution, instantiate, most_general};
 
@@ -57,10 +57,9 @@ impl Checked {
     }
 }
 
-pub(crate) fn check(source: &str, ast: Ast, environment: &Environment) -> Result<Checked, Vec<Issue>> {
+pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<Finding>> {
     let count = ast.nodes.len();
     let mut checker = Checker {
-        source,
         ast: &ast,
         environment,
         types: vec![Type::Error; count],
@@ -81,19 +80,18 @@ pub(crate) fn check(source: &str, ast: Ast, environment: &Environment) -> Result
 }
 
 struct Checker<'c> {
-    source: &'c str,
     ast: &'c Ast,
     environment: &'c Environment,
     types: Vec<Type>,
     references: Vec<Reference>,
     substitution: Substitution,
     locals: Vec<(Arc<str>, Type)>,
-    issues: Vec<Issue>,
+    issues: Vec<Finding>,
 }
 
 impl Checker<'_> {
     fn report(&mut self, offset: u32, message: String) {
-        self.issues.push(Issue { location: locate(self.source, offset as usize), message });
+        self.issues.push(Finding::new(offset, message));
     }
 
     fn report_at(&mut self, id: ExprId, message: String) {

@@ -162,8 +162,8 @@ impl Environment {
     fn check(&self, source: &str) -> Result<Checked, CompileError> {
         let issues = |issues| CompileError::Issues(Issues::new(source, issues));
         let ast = parser::parse(source).map_err(issues)?;
-        let checked = check::check(source, ast, self).map_err(issues)?;
-        let found = validate::validate(source, &checked);
+        let checked = check::check(ast, self).map_err(issues)?;
+        let found = validate::validate(&checked);
         if found.is_empty() { Ok(checked) } else { Err(issues(found)) }
     }
 

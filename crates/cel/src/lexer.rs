@@ -1,7 +1,10 @@
 //! Splits an expression into tokens. Characters that start no token become issues and are skipped, as in
 //! Kubernetes' parser, which then goes on. Does not unescape literals; see [`crate::literal`].
 
-use crate::source::{Issue, locate};
+use crate::source::Finding;
+
+/// How many unrecognised characters are reported before giving up.
+const MAX_ERRORS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
@@ -52,7 +55,7 @@ pub(crate) struct Lexeme {
     pub end: u32,
 }
 
-pub(crate) fn lex(source: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
+pub(crate) fn lex(source: &str, issues: &mut Vec<Finding>) -> Vec<Lexeme> {
     let bytes = source.as_bytes();
     let mut tokens = Vec::with_capacity(source.len() / 3 + 2);
     let mut at = 0;
@@ -74,10 +77,13 @@ pub(crate) fn lex(source: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
             tokens.push(Lexeme { token, start: start as u32, end: end as u32 });
         } else {
             at = skip_unrecognised(source, at);
-            issues.push(Issue {
-                location: locate(source, start),
-                message: format!("Syntax error: token recognition error at: '{}'", &source[start..at]),
-            });
+            if issues.len() == MAX_ERRORS {
+                let message = format!("Syntax error: More than {MAX_ERRORS} syntax errors");
+                issues.push(Finding::new(start as u32, message));
+                break;
+            }
+            let message = format!("Syntax error: token recognition error at: '{}'", &source[start..at]);
+            issues.push(Finding::new(start as u32, message));
         }
     }
     tokens.push(Lexeme { token: Token::End, start: bytes.len() as u32, end: bytes.len() as u32 });

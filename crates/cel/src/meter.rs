@@ -93,6 +93,8 @@ pub(crate) struct Meter {
     work: u64,
     next_look: u64,
     deadline: Option<Instant>,
+    /// Regular expressions that the evaluation has compiled.
+    pub regexes: Vec<(String, regex::Regex)>,
 }
 
 impl Meter {
@@ -104,6 +106,7 @@ impl Meter {
             work: 0,
             next_look: CLOCK_INTERVAL,
             deadline: budget.deadline,
+            regexes: Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::ast::{Ast, Entry, Expr, ExprId, Literal, operators};
 use crate::lexer::{Lexeme, Token, lex};
 use crate::literal;
 use crate::macros;
-use crate::source::{Issue, Location, locate};
+use crate::source::Finding;
 
 /// The largest expression, in code points.
 pub const MAX_EXPRESSION_CODE_POINTS: usize = 100_000;
@@ -42,13 +42,12 @@ pub(crate) struct Stop;
 
 type Parsed<T> = Result<T, Stop>;
 
-pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
+pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
     let size = source.chars().count();
     if size > MAX_EXPRESSION_CODE_POINTS {
-        return Err(vec![Issue {
-            location: Location::NONE,
-            message: format!("expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"),
-        }]);
+        return Err(vec![Finding::everywhere(format!(
+            "expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"
+        ))]);
     }
     let mut issues = Vec::new();
     let tokens = lex(source, &mut issues);
@@ -57,7 +56,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Issue>> {
     match root {
         Ok(root) if parser.issues.is_empty() => {
             if parser.heights[root as usize] > MAX_RECURSION_DEPTH as u32 {
-                return Err(vec![Issue { location: Location::NONE, message: "max recursion depth exceeded".into() }]);
+                return Err(vec![Finding::everywhere("max recursion depth exceeded")]);
             }
             Ok(Ast { nodes: parser.nodes, offsets: parser.offsets, spans: parser.spans, root })
         }
@@ -74,7 +73,7 @@ pub(crate) struct Parser<'s> {
     spans: Vec<(u32, u32)>,
     /// Levels of operators, selections and calls below each node.
     heights: Vec<u32>,
-    issues: Vec<Issue>,
+    issues: Vec<Finding>,
     expr_depth: usize,
     relation_depth: usize,
     calc_depth: usize,
@@ -82,7 +81,7 @@ pub(crate) struct Parser<'s> {
 }
 
 impl<'s> Parser<'s> {
-    fn new(source: &'s str, tokens: Vec<Lexeme>, issues: Vec<Issue>) -> Self {
+    fn new(source: &'s str, tokens: Vec<Lexeme>, issues: Vec<Finding>) -> Self {
         let capacity = tokens.len();
         Parser {
             source,
@@ -140,7 +139,7 @@ impl<'s> Parser<'s> {
     }
 
     pub fn report(&mut self, offset: u32, message: impl Into<String>) {
-        self.issues.push(Issue { location: locate(self.source, offset as usize), message: message.into() });
+        self.issues.push(Finding::new(offset, message));
     }
 
     fn shown(&self, lexeme: Lexeme) -> &'s str {
@@ -168,8 +167,7 @@ impl<'s> Parser<'s> {
     }
 
     fn too_deep<T>(&mut self) -> Parsed<T> {
-        self.issues
-            .push(Issue { location: Location::NONE, message: format!("expression recursion limit exceeded: {MAX_RECURSION_DEPTH}") });
+        self.issues.push(Finding::everywhere(format!("expression recursion limit exceeded: {MAX_RECURSION_DEPTH}")));
         Err(Stop)
     }
 

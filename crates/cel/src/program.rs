@@ -72,8 +72,7 @@ impl Program {
         let mut evaluator = Evaluator::<false>::new(&self.plan, activation, budget);
         let answer = evaluator.run();
         let cost = evaluator.meter.cost;
-        budget.spend(cost)?;
-        answer.map(|value| Evaluation { value, cost })
+        settle(answer, budget, cost).map(|value| Evaluation { value, cost })
     }
 
     /// Evaluates and gives the cost also if the evaluation fails.
@@ -81,10 +80,7 @@ impl Program {
         let mut evaluator = Evaluator::<false>::new(&self.plan, activation, budget);
         let answer = evaluator.run();
         let cost = evaluator.meter.cost;
-        match budget.spend(cost) {
-            Ok(()) => (answer, cost),
-            Err(error) => (Err(error), cost),
-        }
+        (settle(answer, budget, cost), cost)
     }
 
     /// Evaluates and gives the value of every part of the expression that was evaluated.
@@ -104,10 +100,15 @@ impl Program {
         let value = evaluator.run();
         let cost = evaluator.meter.cost;
         let trace = std::mem::take(&mut evaluator.trace);
-        let value = match budget.spend(cost) {
-            Ok(()) => value,
-            Err(error) => Err(error),
-        };
-        Explanation::new(self, value, cost, trace)
+        Explanation::new(self, settle(value, budget, cost), cost, trace)
+    }
+}
+
+/// Pays for an evaluation. One that was stopped keeps the reason why.
+fn settle<'a>(answer: Result<Value<'a>, EvalError>, budget: &mut Budget, cost: u64) -> Result<Value<'a>, EvalError> {
+    let paid = budget.spend(cost);
+    match answer {
+        Err(error) if error.is_cancelled() => Err(error),
+        answer => paid.and(answer),
     }
 }

@@ -32,17 +32,43 @@ pub struct Issue {
     pub message: String,
 }
 
-/// Everything that is wrong with an expression, in the order of the text.
+/// An issue whose place is not worked out yet: there can be many, and only the first hundred are shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// Nothing when it concerns the whole expression.
+    pub offset: Option<u32>,
+    pub message: String,
+}
+
+impl Finding {
+    pub fn new(offset: u32, message: impl Into<String>) -> Self {
+        Finding { offset: Some(offset), message: message.into() }
+    }
+
+    pub fn everywhere(message: impl Into<String>) -> Self {
+        Finding { offset: None, message: message.into() }
+    }
+}
+
+/// Everything that is wrong with an expression, in the order of the text. Beyond a hundred issues, the rest is only
+/// counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issues {
     source: String,
     issues: Vec<Issue>,
+    more: usize,
 }
 
 impl Issues {
-    pub(crate) fn new(source: &str, mut issues: Vec<Issue>) -> Self {
-        issues.sort_by_key(|i| i.location);
-        Issues { source: source.to_owned(), issues }
+    pub(crate) fn new(source: &str, mut findings: Vec<Finding>) -> Self {
+        let more = findings.len().saturating_sub(MAX_ISSUES);
+        findings.truncate(MAX_ISSUES);
+        findings.sort_by_key(|f| f.offset);
+        let issues = findings.into_iter().map(|finding| Issue {
+            location: finding.offset.map_or(Location::NONE, |offset| locate(source, offset as usize)),
+            message: finding.message,
+        });
+        Issues { source: source.to_owned(), issues: issues.collect(), more }
     }
 
     /// The issues, in the order of the text.
@@ -53,14 +79,14 @@ impl Issues {
 
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, issue) in self.issues.iter().take(MAX_ISSUES).enumerate() {
+        for (i, issue) in self.issues.iter().enumerate() {
             if i > 0 {
                 f.write_char('\n')?;
             }
             write_issue(f, &self.source, issue)?;
         }
-        if self.issues.len() > MAX_ISSUES {
-            write!(f, "\n{} more errors were truncated", self.issues.len() - MAX_ISSUES)?;
+        if self.more > 0 {
+            write!(f, "\n{} more errors were truncated", self.more)?;
         }
         Ok(())
     }
@@ -89,7 +115,7 @@ fn write_issue(f: &mut fmt::Formatter<'_>, source: &str, issue: &Issue) -> fmt::
 }
 
 /// Turns a byte offset into a line and a column.
-pub(crate) fn locate(source: &str, offset: usize) -> Location {
+fn locate(source: &str, offset: usize) -> Location {
     let before = source.get(..offset).unwrap_or(source);
     let line_start = before.rfind('\n').map_or(0, |i| i + 1);
     Location { line: before.bytes().filter(|b| *b == b'\n').count() as i32 + 1, column: before[line_start..].chars().count() as i32 }
@@ -102,14 +128,14 @@ mod tests {
     #[test]
     fn the_caret_counts_code_points_and_widens_under_wide_characters() {
         let source = "a\n'é' + x";
-        let issues = Issues::new(source, vec![Issue { location: locate(source, source.find('x').unwrap()), message: "bad".into() }]);
+        let offset = source.find('x').unwrap() as u32;
+        let issues = Issues::new(source, vec![Finding::new(offset, "bad")]);
         assert_eq!(issues.to_string(), "ERROR: <input>:2:7: bad\n | 'é' + x\n | .．....^");
     }
 
     #[test]
     fn issues_beyond_a_hundred_are_counted() {
-        let issue = Issue { location: Location { line: 1, column: 0 }, message: "m".into() };
-        let text = Issues::new("x", vec![issue; 103]).to_string();
+        let text = Issues::new("x", vec![Finding::new(0, "m"); 103]).to_string();
         assert!(text.ends_with("3 more errors were truncated"), "{text}");
     }
 }

@@ -6,11 +6,11 @@ use crate::check::Checked;
 use crate::convert;
 use crate::library::regex;
 use crate::library::string_format::{self, Piece};
-use crate::source::{Issue, locate};
+use crate::source::Finding;
 use crate::types::Type;
 use crate::value::Value;
 
-pub(crate) fn validate(source: &str, checked: &Checked) -> Vec<Issue> {
+pub(crate) fn validate(checked: &Checked) -> Vec<Finding> {
     let mut validator = Validator { checked, found: Vec::new() };
     let formatted = inside_format(checked);
     for id in 0..checked.ast.nodes.len() as ExprId {
@@ -20,11 +20,8 @@ pub(crate) fn validate(source: &str, checked: &Checked) -> Vec<Issue> {
             validator.homogeneous(id);
         }
     }
-    let locations = validator
-        .found
-        .into_iter()
-        .map(|(id, message)| Issue { location: locate(source, checked.ast.offsets[id as usize] as usize), message });
-    locations.collect()
+    let placed = |(id, message): (ExprId, String)| Finding::new(checked.ast.offsets[id as usize], message);
+    validator.found.into_iter().map(placed).collect()
 }
 
 /// Which nodes stand inside the arguments of `format`, where literals may mix types. Children come before their

@@ -11,7 +11,7 @@ use super::prune::prune;
 use super::typed::fields::field_set;
 use super::typed::merge::merge;
 use super::typed::validate::validate;
-use super::update::{managed_fields, set_managed_fields, strip, take_over, track};
+use super::update::{managed_fields, same_but_managed_fields, set_managed_fields, strip, take_over, track};
 use super::versions::ConversionError;
 use crate::schema::Schema;
 
@@ -24,11 +24,12 @@ pub fn apply(live: Option<&Value>, applied: &Value, schema: &Schema, context: &C
             .map_err(|error| ApplyError::Unclassified(format!("failed to decode managed fields: {error}")))?,
         None => Managed::default(),
     };
-    let current = live.map_or_else(|| Value::Object(Map::new()), without_managed_fields);
-    if managed.entries.is_empty() && live.is_some() {
+    let nothing = Value::Object(Map::new());
+    if let Some(live) = live
+        && managed.entries.is_empty()
+    {
         let before = Context { manager: BEFORE_FIRST_APPLY, ..*context };
-        let nothing = Value::Object(Map::new());
-        track(&nothing, &current, schema, &before, &mut managed)
+        track(&nothing, live, schema, &before, &mut managed)
             .map_err(|error| ApplyError::Unclassified(format!("failed to create manager for existing fields: {error}")))?;
     }
     if applied.get("metadata").and_then(|metadata| metadata.get("managedFields")).is_some_and(Value::is_array) {
@@ -38,15 +39,16 @@ pub fn apply(live: Option<&Value>, applied: &Value, schema: &Schema, context: &C
         let what = describe(applied);
         ApplyError::Unclassified(format!("failed to create typed patch object ({what}): {errors}"))
     })?;
+    let live = live.unwrap_or(&nothing);
     let kubectl = context.manager == last_applied::KUBECTL;
     let previous = kubectl.then(|| managed.clone());
-    let mut result = run(&current, applied, schema, context, managed);
+    let mut result = run(live, applied, schema, context, managed);
     if let (Err(ApplyError::Conflict(conflicts)), Some(managed)) = (&mut result, previous) {
         // What client-side apply set and nobody changed since is taken over without asking.
-        if let Some(allowed) = last_applied::allowed_conflicts(&current, schema, context) {
+        if let Some(allowed) = last_applied::allowed_conflicts(live, schema, context) {
             conflicts.retain(|conflict| !allowed.contains(&conflict.path.0));
             if conflicts.is_empty() {
-                result = run(&current, applied, schema, &Context { force: true, ..*context }, managed);
+                result = run(live, applied, schema, &Context { force: true, ..*context }, managed);
             }
         }
     }
@@ -67,37 +69,35 @@ fn run(
 ) -> Result<(Value, Managed), ApplyError> {
     let unclassified = |what: &'static str| move |error: ConversionError| ApplyError::Unclassified(format!("{what}: {error}"));
     let manager = context.manager(Operation::Apply);
-    let mut new = live.clone();
+    let mut new = without_managed_fields(live);
     merge(&mut new, applied, schema);
     let mut set = field_set(applied, schema);
     if let Some(reset) = context.reset_fields {
         reset.filter(&mut set);
     }
-    let mut last = None;
+    strip(&mut set);
     match managed.get(&manager) {
+        // The usual apply is that of last time with other values: nobody's fields change.
+        Some(entry) if entry.manager.api_version == context.api_version && entry.holds(&set) => {}
         Some(entry) => {
-            let fields = std::mem::replace(entry.fields(), set.clone());
-            last = Some((fields, std::mem::replace(&mut entry.manager.api_version, context.api_version.to_owned())));
+            let version = std::mem::replace(&mut entry.manager.api_version, context.api_version.to_owned());
+            let last = std::mem::replace(entry.fields(), set);
+            // Who applies all that it applied before leaves nothing to take out.
+            let nothing_less = version == context.api_version && last.is_subset_of(entry.fields());
+            if !last.is_empty() && !nothing_less {
+                new = prune(new, &last, &version, &mut managed, schema, context).map_err(unclassified("failed to prune fields"))?;
+            }
         }
-        None => managed.entries.push(Entry::new(manager.clone(), set.clone())),
-    }
-    // Who applies all that it applied before leaves nothing to take out.
-    if let Some((last, version)) = last
-        && !last.is_empty()
-        && !(version == context.api_version && last.is_subset_of(&set))
-    {
-        new = prune(new, &last, &version, &mut managed, schema, context).map_err(unclassified("failed to prune fields"))?;
+        None => managed.entries.push(Entry::new(manager.clone(), set)),
     }
     take_over(live, &new, schema, context, &mut managed, Some((&manager, context.force)))
         .map_err(unclassified("failed to convert old object"))?
         .map_err(ApplyError::Conflict)?;
-    if let Some(entry) = managed.get(&manager) {
-        strip(entry.fields());
-        if new != *live {
-            entry.time = Some(context.now.to_owned());
-        }
+    if let Some(entry) = managed.get(&manager)
+        && !same_but_managed_fields(live, &new)
+    {
+        entry.time = Some(context.now.to_owned());
     }
-    managed.entries.retain(|entry| !entry.is_empty());
     Ok((new, managed))
 }
 

@@ -23,6 +23,30 @@ pub(super) struct Node {
     pub children: FieldSet,
 }
 
+/// A step of a path that is being walked; made into an element only where a set needs it.
+#[derive(Clone, Debug)]
+pub(super) enum Step<'v> {
+    Field(&'v str),
+    Item(PathElement),
+}
+
+impl Step<'_> {
+    fn compare_to(&self, element: &PathElement) -> Ordering {
+        match (self, element) {
+            (Step::Field(name), PathElement::Field(field)) => (*name).cmp(field),
+            (Step::Field(_), _) => Ordering::Less,
+            (Step::Item(item), element) => item.cmp(element),
+        }
+    }
+
+    pub(super) fn to_element(&self) -> PathElement {
+        match self {
+            Step::Field(name) => PathElement::field(name),
+            Step::Item(element) => element.clone(),
+        }
+    }
+}
+
 /// A path, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path(pub Vec<PathElement>);
@@ -61,6 +85,26 @@ impl FieldSet {
         }
     }
 
+    /// Adds the path of these steps.
+    pub(super) fn insert_steps(&mut self, path: &[Step<'_>]) {
+        let Some((step, rest)) = path.split_first() else { return };
+        // Paths mostly come in order, so the place is mostly the last one.
+        let found = match self.nodes.last() {
+            Some(last) if step.compare_to(&last.element).is_gt() => Err(self.nodes.len()),
+            Some(last) if step.compare_to(&last.element).is_eq() => Ok(self.nodes.len() - 1),
+            _ => self.nodes.binary_search_by(|node| step.compare_to(&node.element).reverse()),
+        };
+        let i = found.unwrap_or_else(|i| {
+            self.nodes.insert(i, Node { element: step.to_element(), member: false, children: FieldSet::default() });
+            i
+        });
+        let Some(node) = self.nodes.get_mut(i) else { return };
+        if rest.is_empty() {
+            node.member = true;
+        }
+        node.children.insert_steps(rest);
+    }
+
     fn node_mut(&mut self, element: PathElement) -> &mut Node {
         let found = self.nodes.binary_search_by(|node| node.element.cmp(&element));
         let i = found.unwrap_or_else(|i| {
@@ -68,6 +112,10 @@ impl FieldSet {
             i
         });
         &mut self.nodes[i]
+    }
+
+    pub(super) fn nodes(&self) -> &[Node] {
+        &self.nodes
     }
 
     /// Appends a node that is greater than all that are there. One that stands for nothing is left out.
@@ -160,15 +208,6 @@ impl FieldSet {
                 }
             }
         }
-    }
-
-    /// Whether a path of this set is in `fields`, or is above one that is; `fields` is FieldsV1 as the server writes it.
-    pub(super) fn meets_fields_v1(&self, fields: &Map<String, Value>) -> bool {
-        self.nodes.iter().any(|node| match fields.get(&node.element.to_key()) {
-            Some(Value::Object(below)) => node.member || node.children.meets_fields_v1(below),
-            Some(_) => true,
-            None => false,
-        })
     }
 
     /// Takes the paths of `other` out, but not what is below them.

@@ -6,7 +6,9 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value};
 
 use super::element::UnreadableElement;
+use super::fields_v1;
 use super::fieldset::FieldSet;
+use super::typed::Type;
 
 /// How many entries of updates an object keeps; the oldest beyond that become one.
 pub const MAX_UPDATE_MANAGERS: usize = 10;
@@ -113,12 +115,45 @@ impl Entry {
         }
     }
 
-    /// Whether a path of `changed` is one that the entry owns, or is above one; found without reading the fields.
-    pub fn touches(&self, changed: &FieldSet) -> bool {
-        match &self.raw {
-            Some(Value::Object(raw)) => changed.meets_fields_v1(raw),
-            _ => true,
+    /// The fields as they are by today's schema, in which a part may be atomic that was not when they were written.
+    fn fields_in(&mut self, of: &Type<'_>) -> &mut FieldSet {
+        let fields = self.fields();
+        if let Some(reconciled) = fields.reconciled(of) {
+            *fields = reconciled;
         }
+        fields
+    }
+
+    /// Whether the entry owns exactly this.
+    pub(super) fn holds(&self, set: &FieldSet) -> bool {
+        match &self.raw {
+            Some(Value::Object(raw)) => fields_v1::equals(set, raw),
+            Some(_) => set.is_empty(),
+            None => self.set == *set,
+        }
+    }
+
+    /// What the entry owns of `set`.
+    pub(super) fn intersection(&mut self, set: &FieldSet, of: &Type<'_>) -> FieldSet {
+        if let Some(Value::Object(raw)) = &self.raw
+            && let Ok(common) = fields_v1::intersection(set, raw)
+        {
+            return common;
+        }
+        self.fields_in(of).intersection(set)
+    }
+
+    /// Takes `set` from the entry.
+    pub(super) fn subtract(&mut self, set: &FieldSet, of: &Type<'_>) {
+        if set.is_empty() {
+            return;
+        }
+        if let Some(Value::Object(raw)) = &mut self.raw
+            && fields_v1::subtract(set, raw).is_ok()
+        {
+            return;
+        }
+        self.fields_in(of).subtract(set);
     }
 
     fn decode(entry: &mut Value, index: usize) -> Result<Self, InvalidManagedFields> {

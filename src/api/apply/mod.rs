@@ -19,6 +19,7 @@
 pub mod apply;
 pub mod conflict;
 pub mod element;
+mod fields_v1;
 pub mod fieldset;
 pub mod last_applied;
 pub mod managers;

@@ -12,6 +12,7 @@ use super::managers::Managed;
 use super::typed::Type;
 use super::typed::fields::field_set;
 use super::typed::remove::{Emptied, remove};
+use super::update::nobodys;
 use super::versions::ConversionError;
 use crate::schema::Schema;
 
@@ -105,9 +106,10 @@ fn convert(object: &Value, version: &str, context: &Context<'_>) -> Result<Optio
     }
 }
 
-/// What anybody owns, by version; that of `first` first, because conversion may need what is owned there.
+/// What anybody owns, by version; that of `first` first, because conversion may need what is owned there. What the server
+/// keeps itself stays as if it were owned.
 fn owned_by_version(managed: &mut Managed, first: &str) -> Vec<(String, FieldSet)> {
-    let mut owned: BTreeMap<String, FieldSet> = BTreeMap::new();
+    let mut owned = BTreeMap::from([(first.to_owned(), nobodys().clone())]);
     for entry in &mut managed.entries {
         let set = owned.entry(entry.manager.api_version.clone()).or_default();
         *set = std::mem::take(set).union(entry.fields());

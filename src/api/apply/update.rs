@@ -2,6 +2,7 @@
 //! updates and patches only need this ([`track_update`]); an apply asks first whether it may.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
@@ -78,7 +79,7 @@ pub(super) fn take_over(
 ) -> Result<Result<Comparison, Vec<Conflict>>, ConversionError> {
     let force = writer.is_none_or(|(_, force)| force);
     let own = filtered(compare(before, after, schema), context);
-    let mut others: BTreeMap<String, Option<(Comparison, std::sync::Arc<Schema>)>> = BTreeMap::new();
+    let mut others: BTreeMap<String, Option<(Comparison, Arc<Schema>)>> = BTreeMap::new();
     let mut conflicts = Vec::new();
     for entry in &mut managed.entries {
         if writer.is_some_and(|(writer, _)| entry.manager.is(writer)) {
@@ -100,20 +101,16 @@ pub(super) fn take_over(
                 }
             }
         };
-        let touched = [&comparison.added, &comparison.modified, &comparison.removed].into_iter().any(|set| entry.touches(set));
-        if comparison.is_same() || !touched {
+        if comparison.is_same() {
             continue;
         }
-        let fields = entry.fields();
-        if let Some(reconciled) = fields.reconciled(&Type::root(schema)) {
-            *fields = reconciled;
-        }
+        let of = Type::root(schema);
         if force {
-            fields.subtract(&comparison.added);
-            fields.subtract(&comparison.modified);
-            fields.subtract(&comparison.removed);
+            entry.subtract(&comparison.added, &of);
+            entry.subtract(&comparison.modified, &of);
+            entry.subtract(&comparison.removed, &of);
         } else {
-            let contested = fields.intersection(&comparison.modified).union(&fields.intersection(&comparison.added));
+            let contested = entry.intersection(&comparison.modified, &of).union(&entry.intersection(&comparison.added, &of));
             conflicts.extend(contested.paths().into_iter().map(|path| (path, entry.manager.clone())));
         }
     }
@@ -122,14 +119,11 @@ pub(super) fn take_over(
         return Ok(Err(conflicts.into_iter().map(|(path, manager)| Conflict { manager, path }).collect()));
     }
     if !force {
-        for entry in &mut managed.entries {
-            let removed = match entry.manager.api_version == context.api_version {
-                true => Some(&own.removed),
-                false => others.get(&entry.manager.api_version).and_then(Option::as_ref).map(|(comparison, _)| &comparison.removed),
-            };
-            let Some(removed) = removed.filter(|removed| !removed.is_empty()) else { continue };
-            if writer.is_none_or(|(writer, _)| !entry.manager.is(writer)) && entry.touches(removed) {
-                entry.fields().subtract(removed);
+        for entry in managed.entries.iter_mut().filter(|entry| writer.is_none_or(|(writer, _)| !entry.manager.is(writer))) {
+            match others.get(&entry.manager.api_version) {
+                _ if entry.manager.api_version == context.api_version => entry.subtract(&own.removed, &Type::root(schema)),
+                Some(Some((comparison, schema))) => entry.subtract(&comparison.removed, &Type::root(schema)),
+                _ => {}
             }
         }
     }
@@ -142,7 +136,7 @@ fn compare_in(
     after: &Value,
     version: &str,
     context: &Context<'_>,
-) -> Result<Option<(Comparison, std::sync::Arc<Schema>)>, ConversionError> {
+) -> Result<Option<(Comparison, Arc<Schema>)>, ConversionError> {
     let convert = |object| match context.versions.convert(object, version) {
         Ok(converted) => Ok(Some(converted)),
         Err(ConversionError::NoSuchVersion) => Ok(None),
@@ -171,7 +165,12 @@ fn filtered(mut comparison: Comparison, context: &Context<'_>) -> Comparison {
 
 /// Takes out of `set` what nobody owns.
 pub(super) fn strip(set: &mut FieldSet) {
-    static NOBODYS: std::sync::LazyLock<FieldSet> = std::sync::LazyLock::new(|| {
+    set.subtract(nobodys());
+}
+
+/// The fields that the server keeps itself.
+pub(super) fn nobodys() -> &'static FieldSet {
+    static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
         let mut set = FieldSet::of_fields(&[&["metadata"]]);
         for name in NEVER_OWNED {
             set = set.union(&FieldSet::of_fields(&[&[name]]));
@@ -181,7 +180,7 @@ pub(super) fn strip(set: &mut FieldSet) {
         }
         set
     });
-    set.subtract(&NOBODYS);
+    &NOBODYS
 }
 
 /// Who owns what before the write. A client may set managedFields through the resource itself, and may reset them; one that
@@ -222,16 +221,20 @@ pub fn keep_timestamps(live: &Value, new: &mut Value) {
     if old.len() != now.len() || !old.iter().zip(now).all(|(a, b)| same_entry(a, b)) || old == now {
         return;
     }
-    let (Value::Object(a), Value::Object(b)) = (live, &*new) else { return };
-    let same_rest = without(a, "metadata").eq(without(b, "metadata"))
-        && match (a.get("metadata"), b.get("metadata")) {
-            (Some(Value::Object(a)), Some(Value::Object(b))) => without(a, "managedFields").eq(without(b, "managedFields")),
-            _ => false,
-        };
-    if same_rest {
+    if same_but_managed_fields(live, new) {
         let old = old.clone();
         set_managed_fields(new, Some(Value::Array(old)));
     }
+}
+
+/// Whether two objects are the same but for who owns what.
+pub(super) fn same_but_managed_fields(a: &Value, b: &Value) -> bool {
+    let (Value::Object(a), Value::Object(b)) = (a, b) else { return a == b };
+    without(a, "metadata").eq(without(b, "metadata"))
+        && match (a.get("metadata"), b.get("metadata")) {
+            (Some(Value::Object(a)), Some(Value::Object(b))) => without(a, "managedFields").eq(without(b, "managedFields")),
+            (a, b) => a == b,
+        }
 }
 
 fn without<'m>(fields: &'m Map<String, Value>, name: &'static str) -> impl Iterator<Item = (&'m String, &'m Value)> {

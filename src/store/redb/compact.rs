@@ -183,7 +183,7 @@ pub(super) fn newest(transaction: &ReadTransaction) -> Result<Revision, Failure>
 }
 
 /// Where the floor should be now by the settings; also moves the watch window.
-pub(super) fn due(shared: &Shared, newest: Revision) -> Result<Revision> {
+pub(super) fn due(shared: &Shared, newest: Revision, pending: bool) -> Result<Revision> {
     let retention = shared.options.retention;
     let now = (shared.options.now)();
     let before = |age: Duration| now.saturating_sub(i64::try_from(age.as_micros()).unwrap_or(i64::MAX));
@@ -193,7 +193,8 @@ pub(super) fn due(shared: &Shared, newest: Revision) -> Result<Revision> {
         shared.window.fetch_max(window, Ordering::AcqRel);
         let by_age = last_before(transaction, before(retention.history_age), floor, newest)?;
         let excess = shared.history_bytes.load(Ordering::Relaxed).saturating_sub(retention.history_bytes);
-        let by_size = if excess > 0 { after_bytes(transaction, excess, floor, window)? } else { floor };
+        // While compaction is under way, the bytes that it will remove are still counted.
+        let by_size = if excess > 0 && !pending { after_bytes(transaction, excess, floor, window)? } else { floor };
         Ok(by_age.max(by_size).min(window).max(floor))
     })
 }

@@ -96,9 +96,7 @@ impl Failure {
                     "{name} is in use by another process; one data directory serves one server (stop the other, or give this \
                      one a data directory of its own)"
                 )),
-                redb::Error::UpgradeRequired(version) => {
-                    Error::Unavailable(format!("{name} was written by an older redb (file format {version}) and has to be converted first"))
-                }
+                redb::Error::UpgradeRequired(version) => damaged(&format!("it says that it has version {version} of redb's file format")),
                 error @ (redb::Error::TableTypeMismatch { .. }
                 | redb::Error::TableIsMultimap(_)
                 | redb::Error::TableDoesNotExist(_)
@@ -171,11 +169,19 @@ impl Medium {
         Ok(Medium { path: Some(path.to_owned()), cache_size, state: RwLock::new(State::Open(database)), sick: AtomicBool::new(false) })
     }
 
-    /// A database in memory.
+    /// A new database in memory.
     pub(super) fn in_memory(cache_size: usize) -> Result<Medium, Error> {
+        Medium::over(InMemoryBackend::new(), cache_size)
+    }
+
+    /// A database on anything that can hold one; a new one where there is nothing yet.
+    pub(super) fn over(backend: impl redb::StorageBackend, cache_size: usize) -> Result<Medium, Error> {
         let made = guarded(|| {
-            let database = redb::Builder::new().set_cache_size(cache_size).create_with_backend(InMemoryBackend::new())?;
-            initialise(&database)?;
+            let new = backend.len().map_err(redb::StorageError::from)? == 0;
+            let database = redb::Builder::new().set_cache_size(cache_size).create_with_backend(backend)?;
+            if new {
+                initialise(&database)?;
+            }
             Ok(database)
         });
         let database = made.map_err(|failure| failure.explain(None))?;
@@ -271,7 +277,12 @@ impl Medium {
                 self.sick.store(false, Ordering::Release);
             }
             Err(failure) => {
-                let why = failure.explain(Some(path)).to_string();
+                let why = match failure {
+                    // Its lock is ours, from before a panic.
+                    Failure::Redb(redb::Error::DatabaseAlreadyOpen) => Failure::Damage("it could not be opened again".to_owned()),
+                    failure => failure,
+                };
+                let why = why.explain(Some(path)).to_string();
                 tracing::error!("the store cannot be opened again: {why}");
                 *state = State::Broken(why);
             }

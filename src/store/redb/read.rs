@@ -39,6 +39,10 @@ fn version_before(keys: &impl Keys, encoded: &[u8]) -> Result<Option<(Revision, 
     Ok(Some((revision, Version::decode(found, version.value())?)))
 }
 
+fn missing(revision: Revision) -> Failure {
+    Failure::Damage(format!("the log has no record of revision {revision}"))
+}
+
 /// Reads the record of a version, which must be there, and hands it to `take`.
 pub(super) fn with_record<T>(
     log: &impl Log,
@@ -46,19 +50,32 @@ pub(super) fn with_record<T>(
     version: Version,
     take: impl FnOnce(Record<'_>) -> T,
 ) -> Result<T, Failure> {
-    let missing = || Failure::Damage(format!("the log has no record of revision {revision}"));
-    let bytes = log.get((revision, version.ordinal))?.ok_or_else(missing)?;
-    let record = Record::decode(revision, version.ordinal, bytes.value())?;
-    if record.deleted != version.deleted {
-        return Err(Failure::Damage(format!("the log and the key table do not agree on revision {revision}")));
-    }
-    Ok(take(record))
+    let bytes = log.get((revision, version.ordinal))?.ok_or_else(|| missing(revision))?;
+    Ok(take(checked(bytes.value(), revision, version)?))
 }
 
-/// The entry that a version made; its key is the one the log has, and must be `key`.
+/// A record that agrees with what the key table says of it.
+fn checked(bytes: &[u8], revision: Revision, version: Version) -> Result<Record<'_>, Failure> {
+    let record = Record::decode(revision, version.ordinal, bytes)?;
+    if record.deleted != version.deleted || bytes.len() != version.length as usize {
+        return Err(Failure::Damage(format!("the log and the key table do not agree on revision {revision}")));
+    }
+    Ok(record)
+}
+
+/// The entry that a record made, which must be one of `key`.
+fn decoded(bytes: &[u8], key: Key, revision: Revision, version: Version) -> Result<Entry, Failure> {
+    let record = checked(bytes, revision, version)?;
+    if record.key != &*key {
+        return Err(Failure::Damage(format!("the log has another key than {key} at revision {revision}")));
+    }
+    Ok(record.to_entry(key, revision))
+}
+
+/// The entry that a version made.
 fn entry(log: &impl Log, key: Key, revision: Revision, version: Version) -> Result<Entry, Failure> {
-    let found = with_record(log, revision, version, |record| (record.key == &*key).then(|| record.to_entry(Arc::clone(&key), revision)))?;
-    found.ok_or_else(|| Failure::Damage(format!("the log has another key than {key} at revision {revision}")))
+    let bytes = log.get((revision, version.ordinal))?.ok_or_else(|| missing(revision))?;
+    decoded(bytes.value(), key, revision, version)
 }
 
 /// One entry as it was at a revision.
@@ -119,7 +136,7 @@ pub(super) fn walk(
     }
 }
 
-/// The entries of a range as they were at a revision. `remaining_after` may know how many follow a given key.
+/// The entries of a range as they were at a revision. If `remaining` tells how many there are, they are not counted.
 pub(super) fn range(keys: &impl Keys, log: &impl Log, range: &Range, at: Revision, remaining: Option<usize>) -> Result<Page, Failure> {
     let (first, end) = prefix_bounds(&range.prefix);
     let start = match &range.after {
@@ -145,18 +162,36 @@ pub(super) fn range(keys: &impl Keys, log: &impl Log, range: &Range, at: Revisio
     Ok(Page { entries: entries(log, found)?, revision: at, remaining: behind })
 }
 
-/// The entries of versions, in the same order. The records are read in the order of the log, so that a large range
-/// reads each page of the log once.
+/// The entries of versions, in the same order. The records are read in the order of the log: a large range reads each page
+/// once, and mostly steps from one record to the next.
 fn entries(log: &impl Log, found: Vec<(Key, Revision, Version)>) -> Result<Vec<Entry>, Failure> {
-    let mut order: Vec<usize> = (0..found.len()).collect();
-    order.sort_unstable_by_key(|&at| (found[at].1, found[at].2.ordinal));
-    let mut read: Vec<(usize, Entry)> = Vec::with_capacity(found.len());
-    for at in order {
-        let (key, revision, version) = &found[at];
-        read.push((at, entry(log, Arc::clone(key), *revision, *version)?));
+    if found.len() < STEPS_BEFORE_SEEK {
+        return found.into_iter().map(|(key, revision, version)| entry(log, key, revision, version)).collect();
     }
-    read.sort_unstable_by_key(|(at, _)| *at);
-    Ok(read.into_iter().map(|(_, entry)| entry).collect())
+    let mut order: Vec<(Revision, u32, usize)> =
+        found.iter().enumerate().map(|(at, (_, revision, version))| (*revision, version.ordinal, at)).collect();
+    order.sort_unstable();
+    let mut entries: Vec<Option<Entry>> = vec![None; found.len()];
+    let mut cursor = log.lower_bound(Bound::Included((0, 0)))?;
+    for (revision, ordinal, at) in order {
+        let (key, _, version) = &found[at];
+        let mut steps = 0;
+        let bytes = loop {
+            let next = cursor.next()?;
+            match next {
+                Some((place, bytes)) if place.value() == (revision, ordinal) => break bytes,
+                // The record lies further on.
+                Some((place, _)) if place.value() < (revision, ordinal) && steps < STEPS_BEFORE_SEEK => steps += 1,
+                _ if steps <= STEPS_BEFORE_SEEK => {
+                    steps = STEPS_BEFORE_SEEK + 1;
+                    cursor = log.lower_bound(Bound::Included((revision, ordinal)))?;
+                }
+                _ => return Err(missing(revision)),
+            }
+        };
+        entries[at] = Some(decoded(bytes.value(), Arc::clone(key), revision, *version)?);
+    }
+    Ok(entries.into_iter().flatten().collect())
 }
 
 /// The changes of a span of revisions, oldest first, each with the entry that it replaced.

@@ -276,7 +276,7 @@ impl Writer {
             return;
         }
         self.next_retention = Instant::now() + self.shared.options.retention.interval;
-        match compact::due(&self.shared, self.revision) {
+        match compact::due(&self.shared, self.revision, self.compaction.is_pending()) {
             Ok(floor) => self.compaction.ask_quietly(floor),
             Err(error) => tracing::error!("looking for history to forget: {error}"),
         }

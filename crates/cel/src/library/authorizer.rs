@@ -38,7 +38,7 @@ pub(crate) const DECLARATIONS: &[Declaration] = &[
 ];
 
 /// Answers the questions that expressions ask of `authorizer`.
-pub trait Authorizer {
+pub trait Authorizer: Send + Sync {
     /// Decides one question.
     fn check(&self, attributes: &CheckAttributes) -> Decision;
 }

@@ -17,26 +17,33 @@ pub(crate) const DECLARATIONS: &[Declaration] = &[
     declare("findAll", "string_find_all_string_int", "string.(string, int) -> list(string)", find_all),
 ];
 
-/// The most memory that a compiled expression may take.
+/// The most memory that a compiled expression may take: one that is compiled once, and one that is only known
+/// when it is used.
 const MAX_COMPILED: usize = 1 << 20;
-/// Steps to count for compiling an expression while evaluating.
+const MAX_COMPILED_LATE: usize = 1 << 18;
+/// Steps to count for compiling an expression while evaluating, and for one that small text can make large.
 const COMPILE_WORK: u64 = 20_000;
+const COMPILE_LARGE_WORK: u64 = 500_000;
+/// How many expressions an evaluation remembers.
+const REMEMBERED: usize = 8;
 /// The largest number in `x{n}`.
 const MAX_REPEAT: u32 = 1_000;
 
 /// Compiles an expression.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+    compile_within(pattern, MAX_COMPILED)
+}
+
+fn compile_within(pattern: &str, size: usize) -> Result<Regex, String> {
     let translated = translate(pattern)?;
-    RegexBuilder::new(&translated).size_limit(MAX_COMPILED).dfa_size_limit(MAX_COMPILED).nest_limit(250).build().map_err(
-        |error| match error {
-            regex::Error::CompiledTooBig(_) => format!("error parsing regexp: expression too large: `{pattern}`"),
-            other => {
-                let text = other.to_string();
-                let reason = text.lines().last().unwrap_or("invalid").trim_start_matches("error: ").to_owned();
-                format!("error parsing regexp: {reason}: `{pattern}`")
-            }
-        },
-    )
+    RegexBuilder::new(&translated).size_limit(size).dfa_size_limit(MAX_COMPILED).nest_limit(250).build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => format!("error parsing regexp: expression too large: `{pattern}`"),
+        other => {
+            let text = other.to_string();
+            let reason = text.lines().last().unwrap_or("invalid").trim_start_matches("error: ").to_owned();
+            format!("error parsing regexp: {reason}: `{pattern}`")
+        }
+    })
 }
 
 /// Rewrites RE2 syntax into that of the `regex` crate.
@@ -176,10 +183,19 @@ fn repetition<'p>(rest: &'p str, out: &mut String) -> Result<&'p str, String> {
     Ok(&rest[end..])
 }
 
-/// Compiles an expression that is only known when the call is made.
+/// Compiles an expression that is only known when the call is made, unless the evaluation has used it before.
 fn compile_late(meter: &mut Meter, pattern: &str) -> Result<Regex, EvalError> {
-    meter.work(COMPILE_WORK + pattern.len() as u64 * 100)?;
-    compile(pattern).map_err(failed)
+    if let Some((_, regex)) = meter.regexes.iter().find(|(p, _)| p == pattern) {
+        return Ok(regex.clone());
+    }
+    let large = pattern.contains('{') || pattern.contains("\\p") || pattern.contains("\\P");
+    meter.work(if large { COMPILE_LARGE_WORK } else { COMPILE_WORK } + pattern.len() as u64 * 100)?;
+    let regex = compile_within(pattern, MAX_COMPILED_LATE).map_err(failed)?;
+    if meter.regexes.len() == REMEMBERED {
+        meter.regexes.remove(0);
+    }
+    meter.regexes.push((pattern.to_owned(), regex.clone()));
+    Ok(regex)
 }
 
 pub(crate) fn matches<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {

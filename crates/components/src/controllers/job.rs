@@ -128,7 +128,8 @@ impl Controller {
             let Some(job) = self.jobs.find(key) else { return Ok(Requeue::Done) };
             let pods: Vec<_> = self.pods.owned_by(job.metadata.uid.as_deref().unwrap_or_default());
             let decision = decide(&job, &pods, &self.clock.time(), self.clock.now());
-            if !acted && !(decision.create.is_empty() && decision.delete.is_empty()) {
+            let moves = !decision.create.is_empty() || !decision.delete.is_empty();
+            if moves && !acted {
                 // First the Pods, then the status: so it is written once, and says how it is.
                 acted = true;
                 failed = self.act(&job, &pods, &decision).await;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Atom, Type, fields_of, items_of};
 use crate::api::apply::element::{self, PathElement};
-use crate::api::apply::fieldset::FieldSet;
+use crate::api::apply::fieldset::{FieldSet, Step};
 use crate::schema::Schema;
 
 /// Fields of an object that no manager ever owns.
@@ -42,12 +42,6 @@ pub fn compare(before: &Value, after: &Value, schema: &Schema) -> Comparison {
     let mut walk = Walk { comparison: Comparison::default(), path: Vec::new(), builtin };
     walk.compare(Some(before), Some(after), &Type::root(schema));
     walk.comparison
-}
-
-/// A step of the path that is being compared; made into an element only where something changed.
-enum Step<'v> {
-    Field(&'v str),
-    Item(PathElement),
 }
 
 struct Walk<'v> {
@@ -215,14 +209,11 @@ impl<'v> Walk<'v> {
     }
 
     fn note(&mut self, change: Change) {
-        let path = self.path.iter().map(|step| match step {
-            Step::Field(name) => PathElement::field(name),
-            Step::Item(element) => element.clone(),
-        });
-        match change {
-            Change::Added => self.comparison.added.insert(path),
-            Change::Modified => self.comparison.modified.insert(path),
-            Change::Removed => self.comparison.removed.insert(path),
-        }
+        let set = match change {
+            Change::Added => &mut self.comparison.added,
+            Change::Modified => &mut self.comparison.modified,
+            Change::Removed => &mut self.comparison.removed,
+        };
+        set.insert_steps(&self.path);
     }
 }

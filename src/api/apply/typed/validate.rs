@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Atom, Type};
 use crate::api::apply::element::PathElement;
+use crate::api::apply::fieldset::Step;
 use crate::api::patch::go;
 use crate::schema::{Schema, Shape};
 
@@ -37,29 +38,29 @@ impl fmt::Display for TypeErrors {
 
 /// Checks `value` against `schema`; duplicates in sets and lists by key are an error.
 pub fn validate(value: &Value, schema: &Schema) -> Result<(), TypeErrors> {
-    let mut walk = Walk { path: String::new(), errors: Vec::new() };
+    let mut walk = Walk { path: Vec::new(), errors: Vec::new() };
     walk.value(value, &Type::root(schema));
     if walk.errors.is_empty() { Ok(()) } else { Err(TypeErrors(walk.errors)) }
 }
 
-struct Walk {
-    path: String,
+struct Walk<'v> {
+    path: Vec<Step<'v>>,
     errors: Vec<(String, String)>,
 }
 
-impl Walk {
+impl<'v> Walk<'v> {
     fn error(&mut self, message: String) {
-        self.errors.push((self.path.clone(), message));
+        let path = self.path.iter().map(|step| step.to_element().to_string()).collect();
+        self.errors.push((path, message));
     }
 
-    fn below(&mut self, element: &dyn fmt::Display, visit: impl FnOnce(&mut Self)) {
-        let length = self.path.len();
-        let _ = fmt::Write::write_fmt(&mut self.path, format_args!("{element}"));
+    fn below(&mut self, step: Step<'v>, visit: impl FnOnce(&mut Self)) {
+        self.path.push(step);
         visit(self);
-        self.path.truncate(length);
+        self.path.pop();
     }
 
-    fn value(&mut self, value: &Value, of: &Type<'_>) {
+    fn value(&mut self, value: &'v Value, of: &Type<'_>) {
         if value.is_null() {
             return;
         }
@@ -70,12 +71,9 @@ impl Walk {
                 Value::Object(fields) => {
                     for (name, value) in fields {
                         match of.field(name) {
-                            Some(field) => {
-                                let element = Dotted(name);
-                                self.below(&element, |walk| walk.value(value, &field.of));
-                            }
+                            Some(field) => self.below(Step::Field(name), |walk| walk.value(value, &field.of)),
                             None => {
-                                self.below(&Dotted(name), |walk| walk.error("field not declared in schema".into()));
+                                self.below(Step::Field(name), |walk| walk.error("field not declared in schema".into()));
                                 return;
                             }
                         }
@@ -113,7 +111,7 @@ impl Walk {
         }
     }
 
-    fn items(&mut self, items: &[Value], atom: Atom<'_>, of: &Type<'_>) {
+    fn items(&mut self, items: &'v [Value], atom: Atom<'_>, of: &Type<'_>) {
         let item_type = of.items();
         let mut seen = BTreeSet::new();
         for (i, item) in items.iter().enumerate() {
@@ -127,22 +125,10 @@ impl Walk {
                 },
                 _ => PathElement::Index(i64::try_from(i).unwrap_or(i64::MAX)),
             };
-            if matches!(atom, Atom::Set | Atom::Keyed(_)) && seen.contains(&element) {
+            if matches!(atom, Atom::Set | Atom::Keyed(_)) && items.len() > 1 && !seen.insert(element.clone()) {
                 self.error(format!("duplicate entries for key {element}"));
             }
-            self.below(&element, |walk| walk.value(item, &item_type));
-            if matches!(atom, Atom::Set | Atom::Keyed(_)) {
-                seen.insert(element);
-            }
+            self.below(Step::Item(element), |walk| walk.value(item, &item_type));
         }
-    }
-}
-
-/// A field as a step of a path.
-struct Dotted<'n>(&'n str);
-
-impl fmt::Display for Dotted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ".{}", self.0)
     }
 }

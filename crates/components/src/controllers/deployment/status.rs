@@ -51,13 +51,11 @@ pub fn progressing_reason(status: &DeploymentStatus) -> Option<&str> {
 /// Sets a condition. One that says the same, for the same reason, stays as it is.
 pub fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
     let r#type = condition.type_.clone().unwrap_or_default();
-    if let Some(current) = find(status, &r#type) {
-        if current.status == condition.status {
-            if current.reason == condition.reason {
-                return;
-            }
-            condition.last_transition_time = current.last_transition_time.clone();
+    if let Some(current) = find(status, &r#type).filter(|current| current.status == condition.status) {
+        if current.reason == condition.reason {
+            return;
         }
+        condition.last_transition_time = current.last_transition_time.clone();
     }
     remove(status, &r#type);
     status.conditions.get_or_insert_default().push(condition);

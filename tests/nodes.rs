@@ -1,0 +1,373 @@
+//! The road from a bound Pod to a running one, over the real server: scheduler, kubelets and mock runtime as clients of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use usher::Server;
+use usher::request::User;
+use usher_components::cri::mock::behaviour::PREFIX;
+use usher_components::kubelet::Nodes;
+use usher_components::runtime::{ClientFor, Handle, Identity};
+use usher_components::{Clock, Options, Selection};
+
+/// Clients of a server in this process, each with its own identity.
+struct Door(axum::Router);
+
+impl ClientFor for Door {
+    fn client(&self, identity: &Identity) -> kube::Client {
+        let mut groups: Vec<&str> = identity.groups.iter().map(String::as_str).collect();
+        groups.push("system:authenticated");
+        usher::client::client(&self.0, User::new(&identity.name, &groups))
+    }
+}
+
+/// Lets the components do their work on a server whose default roles do not say so (yet); where they do, this changes nothing.
+async fn allow_components(client: &kube::Client) {
+    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+    let role = json!({"metadata": {"name": "test-components"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
+    let subject = |kind: &str, name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+    let binding = json!({
+        "metadata": {"name": "test-components"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-components"},
+        "subjects": [subject("User", "system:kube-scheduler"), subject("User", "system:kube-controller-manager"), subject("Group", "system:nodes")],
+    });
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+}
+
+struct Cluster {
+    _server: Server,
+    client: kube::Client,
+    nodes: Nodes,
+    clock: Clock,
+    components: Handle,
+}
+
+impl Cluster {
+    async fn start(nodes: Nodes, clock: Clock) -> Self {
+        let server = Server::builder().in_memory().start().await.unwrap();
+        let client = server.client();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        for name in ["default", "kube-system", "kube-node-lease"] {
+            let namespace = Namespace { metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() }, ..Namespace::default() };
+            let _ = namespaces.create(&PostParams::default(), &namespace).await;
+        }
+        allow_components(&client).await;
+        let options = Options { nodes: nodes.clone(), ..Options::default() };
+        let selection = Selection::only(&["scheduler", "kubelet"]);
+        let components = usher_components::start(&selection, Arc::new(Door(server.router())), clock.clone(), options).unwrap();
+        Self { _server: server, client, nodes, clock, components }
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    async fn create(&self, name: &str, annotations: &[(&str, &str)], spec: Value) -> Pod {
+        let annotations: Value = annotations.iter().map(|(k, v)| (format!("{PREFIX}{k}"), Value::from(*v))).collect();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec});
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
+    }
+
+    /// Waits until the Pod looks as `is` says, and returns it.
+    async fn wait(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let pod = serde_json::to_value(self.pods().get_opt(name).await.unwrap()).unwrap();
+            if is(&pod) {
+                return pod;
+            }
+            assert!(Instant::now() < deadline, "the Pod does not become what it should: {pod:#}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn running(&self, name: &str) -> Value {
+        self.wait(name, |pod| ready(pod)).await
+    }
+
+    /// `reason: message` of the events about a Pod, in order of their first occurrence, as soon as there is one of `reason`.
+    async fn events(&self, name: &str, reason: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut found = false;
+        loop {
+            let mut list = events.list(&ListParams::default()).await.unwrap().items;
+            let prefix = format!("{name}.");
+            list.retain(|event| event.metadata.name.as_deref().is_some_and(|name| name.starts_with(&prefix)));
+            list.sort_by_key(|event| event.metadata.resource_version.as_deref().and_then(|v| v.parse::<u64>().ok()));
+            let texts: Vec<String> = list
+                .into_iter()
+                .map(|event| format!("{}: {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default()))
+                .collect();
+            if texts.iter().any(|text| text.starts_with(&format!("{reason}:"))) {
+                if found {
+                    return texts;
+                }
+                // Another recorder may be a moment behind.
+                found = true;
+            }
+            assert!(Instant::now() < deadline, "no {reason} among {texts:?}");
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    }
+
+    async fn logs(&self, pod: &str, container: &str, query: &str) -> (u16, String) {
+        use http_body_util::BodyExt;
+        let node = self.pods().get(pod).await.unwrap().spec.unwrap().node_name.unwrap();
+        let response = self.nodes.server(&node).unwrap().get(&format!("/containerLogs/default/{pod}/{container}"), query).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8(body.to_vec()).unwrap())
+    }
+}
+
+fn ready(pod: &Value) -> bool {
+    pod["status"]["conditions"].as_array().is_some_and(|c| c.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+}
+
+fn waiting(pod: &Value) -> &str {
+    pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].as_str().unwrap_or_default()
+}
+
+fn nginx() -> Value {
+    json!({"containers": [{"name": "c", "image": "nginx:1.27"}], "terminationGracePeriodSeconds": 30})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_scheduled_and_runs() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    let before = Instant::now();
+    cluster.create("web", &[], nginx()).await;
+    let pod = cluster.running("web").await;
+    println!("created to ready: {:?}", before.elapsed());
+    assert_eq!(pod["spec"]["nodeName"], "node-1");
+    assert_eq!(pod["status"]["phase"], "Running");
+    assert_eq!(pod["status"]["hostIP"], "172.18.0.2");
+    assert_eq!(pod["status"]["containerStatuses"][0]["image"], "docker.io/library/nginx:1.27");
+    let scheduled = pod["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "PodScheduled").unwrap();
+    assert_eq!(scheduled["status"], "True");
+    let events = cluster.events("web", "Started").await;
+    assert!(events.iter().any(|event| event.starts_with("Scheduled:")), "{events:?}");
+    for reason in ["Pulling: Pulling image \"nginx:1.27\"", "Created: Container created", "Started: Container started"] {
+        assert!(events.contains(&reason.to_owned()), "{reason} in {events:?}");
+    }
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let node = serde_json::to_value(nodes.get("node-1").await.unwrap()).unwrap();
+    assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.37.0");
+    assert!(ready(&node));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_asks_for_too_much_stays_pending_and_says_why() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    cluster.create("first", &[], nginx()).await;
+    cluster.running("first").await;
+    let big = json!({"containers": [{"name": "c", "image": "nginx:1.27", "resources": {"requests": {"cpu": "100"}}}]});
+    cluster.create("big", &[], big).await;
+    let pod = cluster.wait("big", |pod| pod["status"]["conditions"][0]["reason"] == "Unschedulable").await;
+    let text =
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    assert_eq!(pod["status"]["conditions"][0]["message"], text);
+    assert_eq!(pod["status"]["phase"], "Pending");
+    cluster.events("big", "FailedScheduling").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the server does not convert between events.k8s.io/v1 and v1 yet"]
+async fn what_the_scheduler_says_can_be_read_as_an_event_of_the_core_group() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    cluster.create("web", &[], nginx()).await;
+    assert_eq!(cluster.events("web", "Scheduled").await[0], "Scheduled: Successfully assigned default/web to node-1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_another_scheduler_is_left_alone() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    let mut spec = nginx();
+    spec["schedulerName"] = "other".into();
+    cluster.create("theirs", &[], spec).await;
+    cluster.create("ours", &[], nginx()).await;
+    cluster.running("ours").await;
+    let theirs = cluster.pods().get("theirs").await.unwrap();
+    assert_eq!(theirs.spec.unwrap().node_name, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_cannot_be_pulled_ends_in_image_pull_back_off() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::virtual_clock()).await;
+    cluster.create("bad", &[], json!({"containers": [{"name": "c", "image": "registry.invalid/app:v1"}]})).await;
+    cluster.wait("bad", |pod| waiting(pod) == "ErrImagePull").await;
+    cluster.clock.advance(Duration::from_secs(2)).await;
+    let pod = cluster.wait("bad", |pod| waiting(pod) == "ImagePullBackOff").await;
+    let message = pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("Back-off pulling image \"registry.invalid/app:v1\": ErrImagePull: rpc error: code = NotFound"),
+        "{message}"
+    );
+    let events = cluster.events("bad", "BackOff").await;
+    assert!(events.contains(&"Failed: Error: ErrImagePull".to_owned()), "{events:?}");
+    let (code, text) = cluster.logs("bad", "c", "").await;
+    assert_eq!((code, text.as_str()), (400, "container \"c\" in pod \"bad\" is waiting to start: trying and failing to pull image"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crashing_container_ends_in_crash_loop_back_off_and_keeps_its_previous_log() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::virtual_clock()).await;
+    let script = json!(["sh", "-c", "echo starting; echo failing >&2; exit 3"]);
+    cluster.create("crash", &[], json!({"containers": [{"name": "c", "image": "busybox:1.36", "command": script}]})).await;
+    let pod = cluster.wait("crash", |pod| waiting(pod) == "CrashLoopBackOff").await;
+    let status = &pod["status"]["containerStatuses"][0];
+    assert_eq!((&status["restartCount"], &status["lastState"]["terminated"]["exitCode"]), (&json!(1), &json!(3)));
+    assert_eq!(pod["status"]["phase"], "Running");
+    assert_eq!(cluster.logs("crash", "c", "").await, (200, "starting\nfailing\n".into()));
+    assert_eq!(cluster.logs("crash", "c", "previous=true&tailLines=1").await, (200, "failing\n".into()));
+    cluster.clock.advance(Duration::from_secs(11)).await;
+    cluster.wait("crash", |pod| pod["status"]["containerStatuses"][0]["restartCount"] == 2 && waiting(pod) == "CrashLoopBackOff").await;
+    let events = cluster.events("crash", "BackOff").await;
+    assert!(
+        events.iter().any(|event| event.starts_with("BackOff: Back-off restarting failed container c in pod crash_default(")),
+        "{events:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_pod_gets_its_grace_period_and_then_goes() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::virtual_clock()).await;
+    cluster.create("slow", &[("ignore-sigterm", "true")], nginx()).await;
+    cluster.running("slow").await;
+    cluster.pods().delete("slow", &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let pod = cluster.wait("slow", |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+    assert_eq!(pod["metadata"]["deletionGracePeriodSeconds"], 30);
+    cluster.clock.advance(Duration::from_secs(31)).await;
+    cluster.wait("slow", Value::is_null).await;
+    cluster.create("quick", &[], nginx()).await;
+    cluster.running("quick").await;
+    cluster.pods().delete("quick", &DeleteParams::default()).await.unwrap();
+    cluster.wait("quick", Value::is_null).await;
+    assert!(cluster.events("quick", "Killing").await.contains(&"Killing: Stopping container c".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_runs_to_its_end_succeeds_and_its_log_can_be_read() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox:1.36", "command": ["echo", "hello"]}],
+        "initContainers": [{"name": "i", "image": "busybox:1.36", "command": ["true"]}]});
+    cluster.create("once", &[], spec).await;
+    let pod = cluster.wait("once", |pod| pod["status"]["phase"] == "Succeeded").await;
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["reason"], "Completed");
+    assert_eq!(pod["status"]["initContainerStatuses"][0]["ready"], true);
+    assert_eq!(cluster.logs("once", "c", "").await, (200, "hello\n".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_decides_on_readiness() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::virtual_clock()).await;
+    let probe = json!({"httpGet": {"path": "/", "port": 80}, "periodSeconds": 5});
+    cluster
+        .create("probed", &[("ready-after", "8s")], json!({"containers": [{"name": "c", "image": "nginx:1.27", "readinessProbe": probe}]}))
+        .await;
+    let pod = cluster.wait("probed", |pod| pod["status"]["phase"] == "Running").await;
+    assert!(!ready(&pod));
+    cluster.clock.advance(Duration::from_secs(11)).await;
+    cluster.running("probed").await;
+    assert!(
+        cluster
+            .events("probed", "Unhealthy")
+            .await
+            .contains(&"Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 503".to_owned())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cordoned_node_takes_no_new_pods_and_a_new_node_does() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    cluster.create("a", &[], nginx()).await;
+    cluster.running("a").await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let cordon = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+    nodes.patch("node-1", &PatchParams::default(), &cordon).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    cluster.create("b", &[], nginx()).await;
+    let pod = cluster.wait("b", |pod| pod["status"]["conditions"][0]["reason"] == "Unschedulable").await;
+    assert!(
+        pod["status"]["conditions"][0]["message"].as_str().unwrap().starts_with("0/1 nodes are available: 1 node(s) were unschedulable.")
+    );
+    cluster.nodes.add("node-2");
+    assert_eq!(cluster.running("b").await["spec"]["nodeName"], "node-2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_more_important_pod_takes_the_place_of_a_less_important_one() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    let asks = |priority: i32| json!({"priority": priority, "containers": [{"name": "c", "image": "nginx:1.27", "resources": {"requests": {"cpu": "12"}}}]});
+    cluster.create("low", &[], asks(0)).await;
+    cluster.running("low").await;
+    cluster.create("high", &[], asks(100)).await;
+    cluster.wait("low", Value::is_null).await;
+    cluster.running("high").await;
+    cluster.events("low", "Preempted").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restarting_the_kubelets_and_the_scheduler_restarts_no_container() {
+    let cluster = Cluster::start(Nodes::mock(2), Clock::system()).await;
+    cluster.create("web", &[], nginx()).await;
+    let before = cluster.running("web").await;
+    for component in ["kubelet", "scheduler"] {
+        cluster.components.stop(component).await.unwrap();
+    }
+    cluster.create("late", &[], nginx()).await;
+    for component in ["kubelet", "scheduler"] {
+        cluster.components.start(component).unwrap();
+    }
+    cluster.running("late").await;
+    let after = cluster.running("web").await;
+    let id = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+    assert_eq!(id(&before), id(&after));
+    assert_eq!(after["status"]["containerStatuses"][0]["restartCount"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_pods_over_twenty_nodes_are_bound_and_ready_soon() {
+    let cluster = Cluster::start(Nodes::mock(20), Clock::system()).await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    while nodes.list(&ListParams::default()).await.unwrap().items.len() < 20 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let began = Instant::now();
+    let mut creates = tokio::task::JoinSet::new();
+    for worker in 0..16 {
+        let pods = cluster.pods();
+        creates.spawn(async move {
+            for number in (worker..1000).step_by(16) {
+                let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p-{number}")}, "spec": nginx()});
+                pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+            }
+        });
+    }
+    creates.join_all().await;
+    let created = began.elapsed();
+    let (mut bound, mut all_ready) = (None, None);
+    while all_ready.is_none() {
+        let list = cluster.pods().list(&ListParams::default()).await.unwrap().items;
+        let count = |is: &dyn Fn(&Pod) -> bool| list.iter().filter(|pod| is(pod)).count();
+        if bound.is_none() && count(&|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())) == 1000 {
+            bound = Some(began.elapsed());
+        }
+        let is_ready =
+            |pod: &Pod| pod.status.iter().flat_map(|s| s.conditions.iter().flatten()).any(|c| c.type_ == "Ready" && c.status == "True");
+        if count(&is_ready) == 1000 {
+            all_ready = Some(began.elapsed());
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{} of 1000 are ready", count(&is_ready));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("created {created:?}, bound {:?}, ready {:?}", bound.unwrap(), all_ready.unwrap());
+}
