@@ -135,7 +135,9 @@ impl Modes {
             }
             match value[key].as_str() {
                 None => Ok(default),
-                Some(written) => duration(written).map(|d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX)).map_err(|e| format!("{path}.{key}: {e}")),
+                Some(written) => {
+                    duration(written).map(|d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX)).map_err(|e| format!("{path}.{key}: {e}"))
+                }
             }
         };
         let timeout = match value["timeout"].as_str() {
@@ -164,10 +166,12 @@ impl Modes {
             return Err(format!("{path}.connectionInfo.type: Unsupported value: supported values: \"KubeConfigFile\""));
         }
         let file = base.join(text(connection, "kubeConfigFile"));
-        let kubeconfig = std::fs::read_to_string(&file).map_err(|e| format!("{path}.connectionInfo.kubeConfigFile: cannot read {}: {e}", file.display()))?;
+        let kubeconfig = std::fs::read_to_string(&file)
+            .map_err(|e| format!("{path}.connectionInfo.kubeConfigFile: cannot read {}: {e}", file.display()))?;
         let kubeconfig = crate::schema::yaml::parse(&kubeconfig)?.value;
         let directory = file.parent().unwrap_or(Path::new("."));
-        let client = WebhookClient::from_kubeconfig(&kubeconfig, directory, timeout, Retry::default()).map_err(|e| format!("{path}.connectionInfo: {e}"))?;
+        let client = WebhookClient::from_kubeconfig(&kubeconfig, directory, timeout, Retry::default())
+            .map_err(|e| format!("{path}.connectionInfo: {e}"))?;
         Ok(WebhookAuthorizer::new(client, settings, self.now.clone()))
     }
 }
@@ -261,6 +265,8 @@ authorizers:
     #[test]
     fn every_mistake_is_told_with_its_field() {
         let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = "{current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]}";
+        std::fs::write(directory.path().join("webhook.kubeconfig"), kubeconfig).unwrap();
         let wrong = |from: &str, to: &str, says: &str| {
             assert!(FILE.contains(from), "{from}");
             let error = modes().from_file(FILE.replace(from, to).as_bytes(), directory.path()).map(|_| ()).unwrap_err();
@@ -274,7 +280,7 @@ authorizers:
         wrong("type: RBAC", "type: Nope", "authorizers[2].type");
         wrong("in request.groups", "in request.nope", "matchConditions[0].expression: Invalid value");
         wrong("failurePolicy: Deny", "failurePolicies: Deny", "unknown field");
-        wrong("timeout: 3s", "timeout: 3s", "cannot read");
+        wrong("webhook.kubeconfig", "missing.kubeconfig", "cannot read");
     }
 
     #[test]
