@@ -37,6 +37,8 @@ pub(super) struct Agent {
     pub pulls: tokio::sync::Mutex<()>,
     /// Whether the runtime knows the node's range of Pod addresses.
     pub network: watch::Sender<bool>,
+    /// The range itself, once the node has one.
+    pub pod_cidr: Mutex<Option<String>>,
     /// Set when the images on the node may have changed.
     pub images_changed: tokio::sync::Notify,
     workers: Mutex<HashMap<String, mpsc::UnboundedSender<Mail>>>,
@@ -114,6 +116,7 @@ impl Agent {
             stop,
             pulls: tokio::sync::Mutex::default(),
             network: watch::Sender::new(false),
+            pod_cidr: Mutex::default(),
             images_changed: tokio::sync::Notify::new(),
             workers: Mutex::default(),
             left_behind: Mutex::default(),

@@ -67,8 +67,10 @@ impl Job {
         let host_network = self.pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or_default();
         if !host_network && !*self.agent.network.borrow() {
             let mut network = self.agent.network.subscribe();
-            // If it does not come, the runtime uses the range it was made with.
-            let _ = self.agent.clock.timeout(NETWORK_PATIENCE, network.wait_for(|known| *known)).await;
+            // If it does not come, the runtime uses the range it was made with, and nobody waits for it again.
+            if self.agent.clock.timeout(NETWORK_PATIENCE, network.wait_for(|known| *known)).await.is_err() {
+                self.agent.network.send_replace(true);
+            }
         }
         let runtime = &self.agent.runtime;
         let request = RunPodSandboxRequest { config: Some(sandbox_config(&self.pod, attempt)), runtime_handler: String::new() };
