@@ -4,5 +4,6 @@
 mod admission;
 mod controllers;
 mod door;
+mod hostile;
 mod nodes;
 mod store;
