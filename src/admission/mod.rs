@@ -1,17 +1,35 @@
 //! Hops 04 to 06. A change on its way in is a [`Write`], not an HTTP request; it passes the write stack
 //! ([`stack`]): mutating steps may change the object, validating ones may not, and the types say so.
+//!
+//! The steps: Kubernetes' built-in plugins ([`plugins`], one file each), admission webhooks ([`webhook`]) and policies in CEL
+//! ([`policy`]). Which of them run, and in which order, is [`registry`]. Webhooks and policies choose their requests by the same
+//! criteria ([`matching`]) and show the same request to their code ([`review`], [`expression`]).
 
+pub mod cluster;
+pub mod expression;
+pub mod index;
+pub mod matching;
+pub mod plugins;
+pub mod registry;
+pub mod reinvocation;
+pub mod review;
 pub mod stack;
+pub mod webhook;
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use crate::object::meta;
 use crate::registry::Resource;
 use crate::request::{SharedContext, User};
+use crate::schema::decode::{Expected, FieldValidation, conform};
+use crate::schema::default;
 use crate::status::Status;
 
+pub use cluster::Cluster;
+pub use reinvocation::Reinvocation;
 pub use stack::Stack;
 
 /// What a write does, in the words of admission rules.
@@ -63,6 +81,8 @@ pub struct Write {
     pub options: Value,
     /// Whether nothing is to be kept.
     pub dry_run: bool,
+    /// Who is to be asked again because somebody later changed the object.
+    pub reinvocation: Reinvocation,
 }
 
 /// A mutating step.
@@ -93,6 +113,64 @@ impl Write {
 
     /// Whether this is about the resource itself, of the given group and plural, and not one of its subresources.
     pub fn is(&self, group: &str, plural: &str) -> bool {
-        self.subresource.is_empty() && &*self.resource.plural == plural && &*self.resource.group == group
+        self.subresource.is_empty() && self.is_of(group, plural)
+    }
+
+    /// Whether this is about a resource of the given group and plural, or one of its subresources.
+    pub fn is_of(&self, group: &str, plural: &str) -> bool {
+        &*self.resource.plural == plural && &*self.resource.group == group
+    }
+
+    /// Whether it creates such a resource, and not a subresource.
+    pub fn creates(&self, group: &str, plural: &str) -> bool {
+        self.operation == Operation::Create && self.is(group, plural)
+    }
+
+    /// The namespace as admission has it: that of a Namespace is the Namespace itself.
+    pub fn request_namespace(&self) -> &str {
+        match self.is_of("", "namespaces") {
+            true if !self.name.is_empty() => &self.name,
+            true => self.object.as_ref().map_or("", |object| meta(object, "name")),
+            false => &self.namespace,
+        }
+    }
+
+    /// The object of a write that has one.
+    pub fn object_mut(&mut self) -> &mut Value {
+        self.object.get_or_insert_with(Value::default)
+    }
+
+    /// The object, or null.
+    pub fn object(&self) -> &Value {
+        self.object.as_ref().unwrap_or(&Value::Null)
+    }
+
+    /// The object before, or null.
+    pub fn old(&self) -> &Value {
+        self.old.as_deref().unwrap_or(&Value::Null)
+    }
+
+    /// Whether the object is of the resource's own kind, and not a `Scale` or a `Binding`.
+    pub fn is_own_kind(&self) -> bool {
+        self.object.as_ref().is_none_or(|object| object["kind"] == *self.resource.kind)
+    }
+
+    /// Reads an object anew after somebody outside changed it: types are checked, unknown fields dropped, defaults filled in.
+    pub fn redecode(&self, object: Value) -> Result<Value, String> {
+        if object["kind"] != *self.resource.kind {
+            return Ok(object);
+        }
+        let resource = &self.resource;
+        let schema = resource.schema();
+        let expected = Expected {
+            group: &resource.group,
+            version: &resource.version,
+            kind: &resource.kind,
+            schema: &schema,
+            custom: resource.custom.is_some(),
+        };
+        let (mut object, _) = conform(object, expected, FieldValidation::Ignore).map_err(|error| error.to_string())?;
+        default::apply_defaults(&mut object, resource);
+        Ok(object)
     }
 }

@@ -1,5 +1,5 @@
 //! The write stack as a list. Both halves run in the order of their lists; what stands where, and why, is decided in
-//! [`crate::server`], where the stack is put together.
+//! [`super::registry`], where the stack is put together.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,19 @@ pub struct Stack {
 
 impl Stack {
     /// Hop 04: every mutating step that has something to say. Defaults are the caller's: they are applied again after it.
+    ///
+    /// Where a webhook or a policy changed the object after somebody who wants to see that, all of it runs a second time, and
+    /// only a second time: two that fight do not keep a request for ever.
     pub async fn mutate(&self, write: &mut Write) -> Result<(), Status> {
+        self.round(write).await?;
+        if write.reinvocation.wanted {
+            write.reinvocation.round = 1;
+            self.round(write).await?;
+        }
+        Ok(())
+    }
+
+    async fn round(&self, write: &mut Write) -> Result<(), Status> {
         for step in &self.mutating {
             if !step.handles(write) {
                 continue;
@@ -46,9 +58,9 @@ impl Stack {
     }
 }
 
-fn verdict(result: &Result<(), Status>) -> String {
+fn verdict(result: &Result<(), Status>) -> std::borrow::Cow<'static, str> {
     match result {
-        Ok(()) => "admitted".to_owned(),
-        Err(status) => format!("denied: {}", status.message),
+        Ok(()) => "admitted".into(),
+        Err(status) => format!("denied: {}", status.message).into(),
     }
 }

@@ -65,6 +65,7 @@ impl Target {
             old,
             options: self.options.shown.clone(),
             dry_run: self.options.dry_run,
+            reinvocation: crate::admission::Reinvocation::default(),
         }
     }
 
@@ -105,7 +106,8 @@ impl Api {
 
     async fn create_once(&self, target: &mut Target, mut object: Value) -> Result<Written, Status> {
         let resource = target.resource.clone();
-        self.fill_system_fields(&resource, &target.namespace, &mut object);
+        // Mutating admission sees the object before it has a uid, a time or a generated name, and may name it itself.
+        place(&resource, &target.namespace, &mut object);
         target.name = meta(&object, "name").to_owned();
         let schema = resource.schema();
         if !target.options.is_apply {
@@ -114,6 +116,8 @@ impl Api {
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
         let mut object = write.object.take().unwrap_or_default();
+        self.fill_system_fields(&mut object);
+        target.name = meta(&object, "name").to_owned();
         default::apply_defaults(&mut object, &resource);
         strategy::prepare_for_create(self, &resource, &mut object).await?;
         let errors = validation::create(&resource, &object);
@@ -260,25 +264,30 @@ impl Api {
         }
     }
 
-    /// Namespace, name, uid and time of a new object.
-    fn fill_system_fields(&self, resource: &Resource, namespace: &str, object: &mut Value) {
+    /// Name, uid and time of a new object.
+    fn fill_system_fields(&self, object: &mut Value) {
         let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let metadata = meta_mut(object);
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
-            metadata.remove(field);
-        }
         metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
         metadata.insert("creationTimestamp".into(), now.into());
-        if resource.namespaced {
-            metadata.insert("namespace".into(), namespace.into());
-        } else {
-            metadata.remove("namespace");
-        }
         let named = metadata.get("name").and_then(Value::as_str).is_some_and(|n| !n.is_empty());
         if let (false, Some(base)) = (named, metadata.get("generateName").and_then(Value::as_str).filter(|b| !b.is_empty())) {
             let name = generated_name(base);
             metadata.insert("name".into(), name.into());
         }
+    }
+}
+
+/// The namespace of a new object, and nothing that only a server can say.
+fn place(resource: &Resource, namespace: &str, object: &mut Value) {
+    let metadata = meta_mut(object);
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        metadata.remove(field);
+    }
+    if resource.namespaced {
+        metadata.insert("namespace".into(), namespace.into());
+    } else {
+        metadata.remove("namespace");
     }
 }
 

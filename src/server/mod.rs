@@ -1,6 +1,7 @@
 //! The embeddable server: puts the rooms together and starts them. `usher up` is this with flags.
 
 mod bootstrap;
+pub mod definitions;
 pub mod identity;
 
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use usher_components::clock::Clock;
 use usher_components::kubelet::Nodes;
 use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
-use crate::admission::Stack;
+use crate::admission::{self, Cluster};
 use crate::api::{Api, kinds};
 use crate::gateway::layers::limits::Limits;
 use crate::gateway::pki::Pki;
@@ -23,18 +24,19 @@ use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
 use crate::registry::Registry;
 use crate::request::User;
 use crate::store::Store;
+use crate::store::etcd::{EtcdOptions, EtcdStore};
 use crate::store::redb::{Durability, Options as RedbOptions, RedbStore};
 use crate::watch::{Settings, State};
 
 /// Where objects are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum StoreChoice {
     /// In a file under the data directory.
     Redb,
     /// Nowhere: gone when the server stops.
     Memory,
-    /// In an etcd cluster: its endpoints, as `host:port`.
-    Etcd(Vec<String>),
+    /// In an etcd cluster, which several servers may share.
+    Etcd(EtcdOptions),
 }
 
 /// What a server is made of.
@@ -56,6 +58,8 @@ pub struct Builder {
     pub nodes: usize,
     /// Where credentials come from.
     pub identity: identity::Settings,
+    /// Which admission plugins run, and with what.
+    pub admission: admission::registry::Settings,
     /// What time it is.
     pub clock: Clock,
 }
@@ -71,6 +75,7 @@ impl Default for Builder {
             components: "none".into(),
             nodes: 0,
             identity: identity::Settings::default(),
+            admission: admission::registry::Settings::default(),
             clock: Clock::system(),
         }
     }
@@ -114,7 +119,7 @@ impl Builder {
             }
             (StoreChoice::Redb, None) => return Err(fail("a store on disk needs a data directory".into())),
             (StoreChoice::Memory, _) => RedbStore::in_memory().map_err(|e| fail(e.to_string()))?,
-            (StoreChoice::Etcd(_), _) => return Err(fail("etcd is not wired yet".into())),
+            (StoreChoice::Etcd(options), _) => EtcdStore::connect(options.clone()).await.map_err(|e| fail(e.to_string()))?,
         };
         let state = State::over(store, Settings::default()).await.map_err(|e| fail(e.to_string()))?;
         let stop = CancellationToken::new();
@@ -123,17 +128,23 @@ impl Builder {
         let pki = Pki::open(pki_directory.as_deref(), &hosts).map_err(fail)?;
         let identity = Identity::assemble(&self.identity, &pki, &state, &self.clock).await.map_err(fail)?;
         let nodes = Nodes::mock(self.nodes);
+        let registry = Arc::new(Registry::new());
+        let cleanup = definitions::observe(&state, &registry).await.map_err(|e| fail(e.to_string()))?;
+        let cluster = Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
+        let dependencies = admission::registry::Dependencies { cluster, authorizer: identity.authorizer.clone() };
+        let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
         let api = Arc::new(Api {
-            registry: Arc::new(Registry::new()),
+            registry,
             reviews: identity.reviews(&state, &self.clock),
             state,
-            admission: Stack::default(),
+            admission,
             clock: self.clock.clone(),
             nodes: nodes.clone(),
             services: kinds::services::Allocator::default(),
             metrics: crate::api::Metrics::default(),
             shutdown: stop.clone(),
         });
+        tokio::spawn(cleanup.run(api.clone(), stop.clone()));
         let gateway = Arc::new(Gateway {
             api: api.clone(),
             authenticator: identity.authenticator.clone(),

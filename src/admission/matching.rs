@@ -1,0 +1,253 @@
+//! Which requests a webhook or a policy is about: rules, exclusions, selectors and the match policy. Plain data and plain
+//! functions; conditions in CEL come afterwards and are not part of it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Cluster, Operation, Write};
+use crate::object::selector::LabelSelector;
+use crate::registry::Resource;
+use crate::status::Status;
+
+/// The criteria of one webhook, policy or binding.
+#[derive(Clone, Debug, Default)]
+pub struct Criteria {
+    rules: Vec<Rule>,
+    exclude: Vec<Rule>,
+    /// Whether the rules are absent, and with them any restriction (a binding's `matchResources` may leave them out).
+    any_resource: bool,
+    exact: bool,
+    namespaces: LabelSelector,
+    objects: LabelSelector,
+}
+
+/// One rule with its wildcards.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    operations: Vec<Box<str>>,
+    groups: Vec<Box<str>>,
+    versions: Vec<Box<str>>,
+    resources: Vec<(Box<str>, Box<str>)>,
+    names: Vec<Box<str>>,
+    scope: Scope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    All,
+    Cluster,
+    Namespaced,
+}
+
+/// How a request stands to criteria.
+#[derive(Clone, Debug)]
+pub enum Match {
+    /// It is one of those; the resource in the version that the rule means.
+    Yes(Arc<Resource>),
+    /// It is not, because…
+    No(Cow<'static, str>),
+}
+
+fn strings(value: &Value) -> Vec<Box<str>> {
+    value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(Into::into)).collect()
+}
+
+fn has(list: &[Box<str>], word: &str) -> bool {
+    list.iter().any(|item| **item == *word || **item == *"*")
+}
+
+impl Rule {
+    /// Reads a rule as configurations and policies write it.
+    pub fn from_value(rule: &Value) -> Rule {
+        let split = |resource: &str| {
+            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            (resource.into(), subresource.into())
+        };
+        Rule {
+            operations: strings(&rule["operations"]),
+            groups: strings(&rule["apiGroups"]),
+            versions: strings(&rule["apiVersions"]),
+            resources: rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str).map(split).collect(),
+            names: strings(&rule["resourceNames"]),
+            scope: match rule["scope"].as_str() {
+                Some("Cluster") => Scope::Cluster,
+                Some("Namespaced") => Scope::Namespaced,
+                _ => Scope::All,
+            },
+        }
+    }
+
+    /// Whether it is about a resource (in that version), subresource and operation.
+    pub fn covers(&self, resource: &Resource, subresource: &str, operation: Operation, name: &str) -> bool {
+        let scope = match self.scope {
+            Scope::All => true,
+            Scope::Cluster => !resource.namespaced,
+            Scope::Namespaced => resource.namespaced,
+        };
+        let names = |(plural, sub): &(Box<str>, Box<str>)| {
+            (**plural == *"*" || **plural == *resource.plural) && (**sub == *"*" || **sub == *subresource)
+        };
+        scope
+            && has(&self.operations, operation.as_str())
+            && has(&self.groups, &resource.group)
+            && has(&self.versions, &resource.version)
+            && self.resources.iter().any(names)
+            && (self.names.is_empty() || self.names.iter().any(|n| **n == *name))
+    }
+}
+
+impl Criteria {
+    /// Reads the `matchConstraints` of a policy or the `matchResources` of a binding.
+    pub fn from_value(value: &Value) -> Criteria {
+        let rules = |field: &str| value[field].as_array().into_iter().flatten().map(Rule::from_value).collect::<Vec<_>>();
+        Criteria { rules: rules("resourceRules"), exclude: rules("excludeResourceRules"), ..Criteria::selectors(value) }
+    }
+
+    /// The same where no rules mean no restriction.
+    pub fn of_binding(value: &Value) -> Criteria {
+        let mut criteria = Criteria::from_value(value);
+        criteria.any_resource = criteria.rules.is_empty();
+        criteria
+    }
+
+    /// Reads one entry of `webhooks`.
+    pub fn of_webhook(value: &Value) -> Criteria {
+        let rules = value["rules"].as_array().into_iter().flatten().map(Rule::from_value).collect();
+        Criteria { rules, ..Criteria::selectors(value) }
+    }
+
+    fn selectors(value: &Value) -> Criteria {
+        Criteria {
+            exact: value["matchPolicy"] == "Exact",
+            namespaces: LabelSelector::from_value(&value["namespaceSelector"]).unwrap_or_default(),
+            objects: LabelSelector::from_value(&value["objectSelector"]).unwrap_or_default(),
+            ..Criteria::default()
+        }
+    }
+
+    /// The plurals that the rules name, or nothing if one of them is a wildcard.
+    pub fn plurals(&self) -> Option<impl Iterator<Item = &str>> {
+        let all = || self.rules.iter().flat_map(|rule| rule.resources.iter().map(|(plural, _)| &**plural));
+        (!self.any_resource && all().all(|plural| plural != "*")).then(all)
+    }
+
+    /// Whether a request is one of those, and if not, why not.
+    ///
+    /// # Errors
+    /// If the namespace of the request cannot be found and its labels matter.
+    pub fn matches(&self, write: &Write, cluster: &Cluster) -> Result<Match, Status> {
+        let Some(resource) = self.resource(write, cluster) else {
+            return Ok(Match::No("no rule is about this resource and operation".into()));
+        };
+        if !self.objects.is_empty() && ![write.object(), write.old()].into_iter().any(|o| !o.is_null() && self.objects.matches_value(o)) {
+            return Ok(Match::No("the objectSelector does not select it".into()));
+        }
+        if !self.namespaces.is_empty() && !self.selects_namespace(write, cluster)? {
+            return Ok(Match::No("the namespaceSelector does not select its namespace".into()));
+        }
+        Ok(Match::Yes(resource))
+    }
+
+    fn resource(&self, write: &Write, cluster: &Cluster) -> Option<Arc<Resource>> {
+        let name = if write.name.is_empty() { crate::object::meta(write.object(), "name") } else { &write.name };
+        let covers =
+            |rules: &[Rule], resource: &Resource| rules.iter().any(|rule| rule.covers(resource, &write.subresource, write.operation, name));
+        if self.any_resource && !covers(&self.exclude, &write.resource) {
+            return Some(write.resource.clone());
+        }
+        if covers(&self.exclude, &write.resource) {
+            return None;
+        }
+        if covers(&self.rules, &write.resource) {
+            return Some(write.resource.clone());
+        }
+        if self.exact {
+            return None;
+        }
+        // The same objects in another version, or in another group as with Events.
+        let others = || {
+            let table = cluster.registry.table();
+            let same = table.resources.iter().filter(|r| r.storage == write.resource.storage && !Arc::ptr_eq(r, &write.resource));
+            same.cloned().collect::<Vec<_>>()
+        };
+        // Rules that name every group and version have nothing to gain by conversion.
+        if self.rules.iter().all(|rule| rule.resources.iter().all(|(plural, _)| **plural != *write.resource.plural && **plural != *"*")) {
+            return None;
+        }
+        let others = others();
+        if others.iter().any(|other| covers(&self.exclude, other)) {
+            return None;
+        }
+        others.into_iter().find(|other| covers(&self.rules, other))
+    }
+
+    fn selects_namespace(&self, write: &Write, cluster: &Cluster) -> Result<bool, Status> {
+        if write.is_of("", "namespaces") {
+            // A Namespace is selected by its own labels, as they will be.
+            return Ok(match write.object.as_ref() {
+                Some(object) if write.subresource.is_empty() => self.namespaces.matches_value(object),
+                _ => self.namespaces.matches_value(write.old()),
+            });
+        }
+        if !write.resource.namespaced {
+            return Ok(true);
+        }
+        let namespace = cluster.namespace(&write.namespace).ok_or_else(|| Status::not_found("", "namespaces", &write.namespace))?;
+        Ok(self.namespaces.matches_object(&namespace))
+    }
+}
+
+/// The resources that no webhook and no policy may touch, so that none can lock everybody out of repairing it.
+pub fn is_exempt(write: &Write) -> bool {
+    &*write.resource.group == "admissionregistration.k8s.io"
+        && matches!(
+            &*write.resource.plural,
+            "validatingwebhookconfigurations"
+                | "mutatingwebhookconfigurations"
+                | "validatingadmissionpolicies"
+                | "validatingadmissionpolicybindings"
+                | "mutatingadmissionpolicies"
+                | "mutatingadmissionpolicybindings"
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use serde_json::json;
+
+    fn covers(rule: Value, group: &str, plural: &str, subresource: &str) -> bool {
+        let resource = Registry::new().lookup(group, "v1", plural).unwrap();
+        Rule::from_value(&rule).covers(&resource, subresource, Operation::Create, "x")
+    }
+
+    fn rule(resources: &[&str]) -> Value {
+        json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["*"], "resources": resources})
+    }
+
+    #[test]
+    fn a_star_means_every_resource_but_no_subresource() {
+        assert!(covers(rule(&["*"]), "", "pods", ""));
+        assert!(!covers(rule(&["*"]), "", "pods", "status"));
+        assert!(covers(rule(&["*/*"]), "", "pods", "status"));
+        assert!(covers(rule(&["*/*"]), "", "pods", ""));
+        assert!(covers(rule(&["pods/*"]), "", "pods", "log"));
+        assert!(covers(rule(&["*/scale"]), "", "replicationcontrollers", "scale"));
+        assert!(!covers(rule(&["pods"]), "", "services", ""));
+        assert!(!covers(rule(&["deployments"]), "apps", "deployments", ""), "another group");
+    }
+
+    #[test]
+    fn scope_and_names_narrow_a_rule() {
+        let mut cluster = rule(&["*"]);
+        cluster["scope"] = json!("Cluster");
+        assert!(!covers(cluster.clone(), "", "pods", ""));
+        assert!(covers(cluster, "", "nodes", ""));
+        let mut named = rule(&["pods"]);
+        named["resourceNames"] = json!(["y"]);
+        assert!(!covers(named, "", "pods", ""));
+    }
+}

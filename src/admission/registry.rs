@@ -1,0 +1,152 @@
+//! The write stack of a server: which plugins run and in which order. The order is kube-apiserver's; what may change an object comes
+//! before what judges it, webhooks come after everything built in, and quota comes last, so that nothing is counted that somebody
+//! else would still have refused.
+
+use std::sync::Arc;
+
+use super::plugins::default_toleration_seconds::DefaultTolerationSeconds;
+use super::plugins::limit_ranger::LimitRanger;
+use super::plugins::namespace_lifecycle::NamespaceLifecycle;
+use super::plugins::node_restriction::NodeRestriction;
+use super::plugins::priority::Priority;
+use super::plugins::resource_quota::ResourceQuota;
+use super::plugins::service_account::ServiceAccount;
+use super::plugins::taint_nodes_by_condition::TaintNodesByCondition;
+use super::webhook::Caller;
+use super::webhook::client::Clients;
+use super::webhook::configuration::Hooks;
+use super::webhook::endpoint::ServiceMap;
+use super::webhook::mutating::MutatingAdmissionWebhook;
+use super::webhook::validating::ValidatingAdmissionWebhook;
+use super::{Cluster, Mutate, Stack, Validate};
+use crate::authz::Authorizer;
+use crate::store;
+
+/// What flags say about admission.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `--enable-admission-plugins`.
+    pub enable: Vec<String>,
+    /// `--disable-admission-plugins`.
+    pub disable: Vec<String>,
+    /// Services of webhooks that are served from elsewhere.
+    pub services: Arc<ServiceMap>,
+}
+
+/// What admission stands on.
+#[derive(Clone)]
+pub struct Dependencies {
+    /// The objects that decisions look at.
+    pub cluster: Cluster,
+    /// Who answers `authorizer` in CEL, and whether somebody may do what a plugin asks about.
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+/// Why a stack could not be built: one clear sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A flag names a plugin that does not exist.
+    #[error("unknown admission plugin {0:?}")]
+    UnknownPlugin(String),
+    /// A flag pair contradicts itself.
+    #[error("admission plugin {0:?} is both enabled and disabled")]
+    Contradiction(String),
+    /// What admission depends on could not be read.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// One plugin: its two halves, of which most have one.
+struct Plugin {
+    name: &'static str,
+    default: bool,
+    mutate: Option<Arc<dyn Mutate>>,
+    validate: Option<Arc<dyn Validate>>,
+}
+
+fn mutating(plugin: impl Mutate + 'static, default: bool) -> Plugin {
+    Plugin { name: plugin.name(), default, mutate: Some(Arc::new(plugin)), validate: None }
+}
+
+#[allow(dead_code)]
+fn validating(plugin: impl Validate + 'static, default: bool) -> Plugin {
+    Plugin { name: plugin.name(), default, mutate: None, validate: Some(Arc::new(plugin)) }
+}
+
+fn both<P: Mutate + Validate + 'static>(plugin: P, default: bool) -> Plugin {
+    let (name, plugin) = (Mutate::name(&plugin), Arc::new(plugin));
+    Plugin { name, default, mutate: Some(plugin.clone()), validate: Some(plugin) }
+}
+
+const ON: bool = true;
+
+/// Builds the stack, and has everything that is compiled follow the objects it is compiled from.
+///
+/// # Errors
+/// If a flag names no plugin, or the read side cannot be loaded.
+pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<Stack, BuildError> {
+    let cluster = &dependencies.cluster;
+    let (mutating_hooks, validating_hooks) = (Arc::new(Hooks::default()), Arc::new(Hooks::default()));
+    cluster.state.topic("mutatingwebhookconfigurations").await?.observe(mutating_hooks.clone());
+    cluster.state.topic("validatingwebhookconfigurations").await?.observe(validating_hooks.clone());
+    let caller = Arc::new(Caller {
+        cluster: cluster.clone(),
+        authorizer: dependencies.authorizer.clone(),
+        clients: Clients::new(settings.services.clone()),
+    });
+    let plugins = vec![
+        mutating(NamespaceLifecycle(cluster.clone()), ON),
+        both(LimitRanger(cluster.clone()), ON),
+        both(ServiceAccount(cluster.clone()), ON),
+        // Off by default in kube-apiserver, and on in every cluster that has kubelets.
+        mutating(NodeRestriction(cluster.clone()), ON),
+        mutating(TaintNodesByCondition, ON),
+        both(Priority(cluster.clone()), ON),
+        mutating(DefaultTolerationSeconds, ON),
+        mutating(MutatingAdmissionWebhook { hooks: mutating_hooks, caller: caller.clone() }, ON),
+        validating(ValidatingAdmissionWebhook { hooks: validating_hooks, caller }, ON),
+        validating(ResourceQuota::new(cluster.clone()), ON),
+    ];
+    assemble(settings, plugins)
+}
+
+fn assemble(settings: &Settings, plugins: Vec<Plugin>) -> Result<Stack, BuildError> {
+    for name in settings.enable.iter().chain(&settings.disable) {
+        if !plugins.iter().any(|plugin| plugin.name == name) {
+            return Err(BuildError::UnknownPlugin(name.clone()));
+        }
+    }
+    if let Some(name) = settings.enable.iter().find(|name| settings.disable.contains(name)) {
+        return Err(BuildError::Contradiction(name.clone()));
+    }
+    let mut stack = Stack::default();
+    for plugin in plugins {
+        let named = |list: &[String]| list.iter().any(|name| name == plugin.name);
+        if named(&settings.disable) || !(plugin.default || named(&settings.enable)) {
+            continue;
+        }
+        stack.mutating.extend(plugin.mutate);
+        stack.validating.extend(plugin.validate);
+    }
+    Ok(stack)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(enable: &[&str], disable: &[&str]) -> Result<Vec<&'static str>, BuildError> {
+        let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
+        let settings = Settings { enable: own(enable), disable: own(disable), ..Settings::default() };
+        let plugins = vec![mutating(TaintNodesByCondition, true), mutating(DefaultTolerationSeconds, false)];
+        assemble(&settings, plugins).map(|stack| stack.mutating.iter().map(|p| p.name()).collect())
+    }
+
+    #[test]
+    fn flags_turn_plugins_on_and_off_by_name() {
+        assert_eq!(names(&[], &[]).unwrap(), ["TaintNodesByCondition"]);
+        assert_eq!(names(&["DefaultTolerationSeconds"], &["TaintNodesByCondition"]).unwrap(), ["DefaultTolerationSeconds"]);
+        assert_eq!(names(&["Nope"], &[]).unwrap_err().to_string(), "unknown admission plugin \"Nope\"");
+        assert!(names(&["DefaultTolerationSeconds"], &["DefaultTolerationSeconds"]).is_err());
+    }
+}
