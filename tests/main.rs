@@ -3,5 +3,6 @@
 
 mod controllers;
 mod door;
+mod identity;
 mod nodes;
 mod store;
