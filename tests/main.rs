@@ -1,6 +1,7 @@
 //! The one integration-test binary: a module per room.
 #![allow(clippy::unwrap_used)]
 
+mod admission;
 mod controllers;
 mod door;
 mod identity;

@@ -284,7 +284,9 @@ impl<'s> Parser<'s> {
         let (token, function) = match first.token {
             Token::Exclamation => (Token::Exclamation, operators::NOT),
             // A single sign before a number belongs to the number.
-            Token::Minus if matches!(self.peek_at(1), Token::Int | Token::Float) => return self.member(),
+            Token::Minus if matches!(self.peek_at(1), Token::Int | Token::Float) => {
+                return self.member();
+            }
             Token::Minus => (Token::Minus, operators::NEGATE),
             _ => return self.member(),
         };
@@ -513,7 +515,9 @@ impl<'s> Parser<'s> {
                     let text = self.text(lexeme);
                     text[1..text.len() - 1].into()
                 }
-                _ => return self.unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}"),
+                _ => {
+                    return self.unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}");
+                }
             };
             self.advance();
             let colon = self.expect(Token::Colon, "':'")?;

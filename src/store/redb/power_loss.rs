@@ -37,7 +37,7 @@ impl Forgetful {
                 let survives = match fate {
                     0 => false,
                     1 => true,
-                    _ => random() % 2 == 0,
+                    _ => random().is_multiple_of(2),
                 };
                 let start = offset + number * SECTOR;
                 if survives {
