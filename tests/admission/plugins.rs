@@ -12,7 +12,8 @@ async fn server() -> (Server, kube::Client) {
 }
 
 fn pod(name: &str, spec: Value) -> Value {
-    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}});
+    let mut pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}});
     for (key, value) in spec.as_object().unwrap() {
         pod["spec"][key] = value.clone();
     }
@@ -42,7 +43,10 @@ async fn a_pod_gets_its_account_token_priority_and_tolerations() {
     create(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lonely"}})).await.unwrap();
     let lonely = api(&client, "", "v1", "Pod", "pods", Some("lonely"));
     let refused = create(&lonely, pod("p0", json!({"serviceAccountName": "nope"}))).await.unwrap_err();
-    assert_eq!(refused.message, "pods \"p0\" is forbidden: error looking up service account lonely/nope: serviceaccount \"nope\" not found");
+    assert_eq!(
+        refused.message,
+        "pods \"p0\" is forbidden: error looking up service account lonely/nope: serviceaccount \"nope\" not found"
+    );
     account(&client, "default").await;
     let pods = api(&client, "", "v1", "Pod", "pods", Some("default"));
     let refused = create(&pods, pod("pp", json!({"priorityClassName": "nope"}))).await.unwrap_err();

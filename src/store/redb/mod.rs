@@ -8,7 +8,7 @@ mod check;
 mod compact;
 mod format;
 mod medium;
-mod operations;
+pub mod operations;
 mod overlay;
 #[cfg(test)]
 mod power_loss;
