@@ -5,5 +5,6 @@ mod admission;
 mod controllers;
 mod door;
 mod hostile;
+mod identity;
 mod nodes;
 mod store;

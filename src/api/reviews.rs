@@ -62,11 +62,11 @@ impl Reviews {
         let spec = &body["spec"];
         let mut errors = check_spec(spec, true);
         errors.extend(check_metadata(&body, true));
-        if let Some(asked) = spec["resourceAttributes"].as_object() {
-            if asked.get("namespace").and_then(Value::as_str).unwrap_or_default() != namespace {
-                let value = asked.get("namespace").cloned().unwrap_or_else(|| json!(""));
-                errors.push(FieldError::invalid("spec.resourceAttributes.namespace", &value, "must match metadata.namespace"));
-            }
+        if let Some(asked) = spec["resourceAttributes"].as_object()
+            && asked.get("namespace").and_then(Value::as_str).unwrap_or_default() != namespace
+        {
+            let value = asked.get("namespace").cloned().unwrap_or_else(|| json!(""));
+            errors.push(FieldError::invalid("spec.resourceAttributes.namespace", &value, "must match metadata.namespace"));
         }
         if spec["nonResourceAttributes"].is_object() {
             let detail = "disallowed on this kind of request";
