@@ -47,7 +47,7 @@ impl Validate for ResourceQuota {
             && match write.operation {
                 Operation::Create => true,
                 Operation::Update => {
-                    &*write.resource.group == "" && matches!(&*write.resource.plural, "services" | "persistentvolumeclaims")
+                    write.resource.group.is_empty() && matches!(&*write.resource.plural, "services" | "persistentvolumeclaims")
                         || write.subresource == "resize"
                 }
                 _ => false,
