@@ -14,14 +14,8 @@ const EXPRESSIONS: [(&str, &str); 5] = [
         "object.spec.template.spec.containers.all(c, c.image.startsWith('registry.example.com/') && has(c.resources.limits) && 'cpu' in c.resources.limits)",
     ),
     ("labels", "object.metadata.labels.exists(k, k == 'team')"),
-    (
-        "format",
-        "'deployment %s/%s has %d replicas, max 5'.format([object.metadata.namespace, object.metadata.name, object.spec.replicas])",
-    ),
-    (
-        "matches",
-        "object.spec.template.spec.containers.all(c, c.image.matches('^registry\\\\.example\\\\.com/[a-z/0-9-]+:v[0-9.]+$'))",
-    ),
+    ("format", "'deployment %s/%s has %d replicas, max 5'.format([object.metadata.namespace, object.metadata.name, object.spec.replicas])"),
+    ("matches", "object.spec.template.spec.containers.all(c, c.image.matches('^registry\\\\.example\\\\.com/[a-z/0-9-]+:v[0-9.]+$'))"),
 ];
 
 fn container(name: &str) -> Value {
