@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-use usher_cel::{Activation, Budget, EvalError, Environment, Type};
+use usher_cel::{Activation, Budget, Environment, EvalError, Type};
 
 fuzz_target!(|data: &[u8]| {
     let (source, json) = match data.iter().position(|b| *b == 0) {
