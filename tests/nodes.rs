@@ -20,6 +20,9 @@ struct Door {
     faults: Faults,
 }
 
+/// What it takes to get a Pod running: the node controllers give a node its addresses and declare it ready.
+const COMPONENTS: &[&str] = &["scheduler", "kubelet", "node-ipam-controller", "node-lifecycle-controller"];
+
 /// What goes wrong on the way.
 #[derive(Clone, Default)]
 struct Faults {
@@ -68,7 +71,7 @@ async fn allow_components(client: &kube::Client) {
     let binding = json!({
         "metadata": {"name": "test-components"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-components"},
-        "subjects": [subject("User", "system:kube-scheduler"), subject("User", "system:kube-controller-manager"), subject("Group", "system:nodes")],
+        "subjects": [subject("User", "system:kube-scheduler"), subject("User", "system:kube-controller-manager"), subject("Group", "system:nodes"), subject("Group", "system:serviceaccounts:kube-system")],
     });
     let roles: Api<ClusterRole> = Api::all(client.clone());
     roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
@@ -86,7 +89,7 @@ struct Cluster {
 
 impl Cluster {
     async fn start(nodes: Nodes, clock: Clock) -> Self {
-        Self::start_with(nodes, clock, &["scheduler", "kubelet"], Faults::default()).await
+        Self::start_with(nodes, clock, COMPONENTS, Faults::default()).await
     }
 
     async fn start_with(nodes: Nodes, clock: Clock, components: &[&str], faults: Faults) -> Self {
@@ -97,6 +100,10 @@ impl Cluster {
             let namespace = Namespace { metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() }, ..Namespace::default() };
             let _ = namespaces.create(&PostParams::default(), &namespace).await;
         }
+        // What controllers make on a whole cluster.
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), "default");
+        let account = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
+        let _ = accounts.create(&PostParams::default(), &account).await;
         allow_components(&client).await;
         let options = Options { nodes: nodes.clone(), ..Options::default() };
         let selection = Selection::only(components);
@@ -183,19 +190,21 @@ fn nginx() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_scheduled_and_runs() {
     let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    cluster.create("first", &[], nginx()).await;
+    cluster.running("first").await;
     let before = Instant::now();
-    cluster.create("web", &[], nginx()).await;
+    cluster.create("web", &[], json!({"containers": [{"name": "c", "image": "httpd:2"}]})).await;
     let pod = cluster.running("web").await;
     println!("created to ready: {:?}", before.elapsed());
     assert_eq!(pod["spec"]["nodeName"], "node-1");
     assert_eq!(pod["status"]["phase"], "Running");
     assert_eq!(pod["status"]["hostIP"], "172.18.0.2");
-    assert_eq!(pod["status"]["containerStatuses"][0]["image"], "docker.io/library/nginx:1.27");
+    assert_eq!(pod["status"]["containerStatuses"][0]["image"], "docker.io/library/httpd:2");
     let scheduled = pod["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "PodScheduled").unwrap();
     assert_eq!(scheduled["status"], "True");
     let events = cluster.events("web", "Started").await;
     assert!(events.iter().any(|event| event.starts_with("Scheduled:")), "{events:?}");
-    for reason in ["Pulling: Pulling image \"nginx:1.27\"", "Created: Container created", "Started: Container started"] {
+    for reason in ["Pulling: Pulling image \"httpd:2\"", "Created: Container created", "Started: Container started"] {
         assert!(events.contains(&reason.to_owned()), "{reason} in {events:?}");
     }
     let nodes: Api<Node> = Api::all(cluster.client.clone());
@@ -345,6 +354,39 @@ async fn a_cordoned_node_takes_no_new_pods_and_a_new_node_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_runs_and_moves_when_its_node_is_drained() {
+    use k8s_openapi::api::apps::v1::Deployment;
+    let cluster = Cluster::start_with(Nodes::mock(1), Clock::system(), &["*"], Faults::default()).await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), "default");
+    let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": nginx()}}});
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    let all_on = async |node: &str| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let list = cluster.pods().list(&ListParams::default().labels("app=web")).await.unwrap().items;
+            let pods: Vec<Value> = list.iter().map(|pod| serde_json::to_value(pod).unwrap()).collect();
+            if pods.len() == 3 && pods.iter().all(|pod| ready(pod) && pod["spec"]["nodeName"] == node) {
+                return pods;
+            }
+            assert!(Instant::now() < deadline, "{pods:#?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let before = all_on("node-1").await;
+    assert!(before[0]["status"]["podIP"].as_str().unwrap().starts_with("10.244."), "{}", before[0]["status"]["podIP"]);
+    cluster.nodes.add("node-2");
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    nodes.patch("node-1", &PatchParams::default(), &Patch::Merge(json!({"spec": {"unschedulable": true}}))).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for pod in before {
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        cluster.pods().evict(name, &kube::api::EvictParams::default()).await.unwrap();
+    }
+    all_on("node-2").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_evicted_pod_leaves_its_node() {
     let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
     cluster.create("web", &[], nginx()).await;
@@ -356,10 +398,15 @@ async fn an_evicted_pod_leaves_its_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_more_important_pod_takes_the_place_of_a_less_important_one() {
     let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
-    let asks = |priority: i32| json!({"priority": priority, "containers": [{"name": "c", "image": "nginx:1.27", "resources": {"requests": {"cpu": "12"}}}]});
-    cluster.create("low", &[], asks(0)).await;
+    let classes: Api<k8s_openapi::api::scheduling::v1::PriorityClass> = Api::all(cluster.client.clone());
+    for (name, value) in [("low", 1), ("high", 100)] {
+        let class = serde_json::from_value(json!({"metadata": {"name": name}, "value": value})).unwrap();
+        classes.create(&PostParams::default(), &class).await.unwrap();
+    }
+    let asks = |class: &str| json!({"priorityClassName": class, "containers": [{"name": "c", "image": "nginx:1.27", "resources": {"requests": {"cpu": "12"}}}]});
+    cluster.create("low", &[], asks("low")).await;
     cluster.running("low").await;
-    cluster.create("high", &[], asks(100)).await;
+    cluster.create("high", &[], asks("high")).await;
     cluster.wait("low", Value::is_null).await;
     cluster.running("high").await;
     cluster.events("low", "Preempted").await;
@@ -387,7 +434,7 @@ async fn restarting_the_kubelets_and_the_scheduler_restarts_no_container() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conflict_on_the_first_write_of_each_component_is_survived() {
     let faults = Faults { conflict_first: true, ..Faults::default() };
-    let cluster = Cluster::start_with(Nodes::mock(1), Clock::system(), &["scheduler", "kubelet"], faults).await;
+    let cluster = Cluster::start_with(Nodes::mock(1), Clock::system(), COMPONENTS, faults).await;
     cluster.create("web", &[], nginx()).await;
     cluster.running("web").await;
 }
@@ -396,7 +443,7 @@ async fn a_conflict_on_the_first_write_of_each_component_is_survived() {
 async fn watches_that_are_cut_again_and_again_are_survived() {
     for pieces in [1, 2, 3] {
         let faults = Faults { cut_watches_after: Some(pieces), ..Faults::default() };
-        let cluster = Cluster::start_with(Nodes::mock(2), Clock::system(), &["scheduler", "kubelet"], faults).await;
+        let cluster = Cluster::start_with(Nodes::mock(2), Clock::system(), COMPONENTS, faults).await;
         for number in 0..5 {
             cluster.create(&format!("p-{number}"), &[], nginx()).await;
         }
@@ -410,7 +457,13 @@ async fn watches_that_are_cut_again_and_again_are_survived() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduler_from_outside_can_take_the_schedulers_place() {
-    let cluster = Cluster::start_with(Nodes::mock(1), Clock::system(), &["kubelet"], Faults::default()).await;
+    let cluster = Cluster::start_with(
+        Nodes::mock(1),
+        Clock::system(),
+        &["kubelet", "node-ipam-controller", "node-lifecycle-controller"],
+        Faults::default(),
+    )
+    .await;
     cluster.create("web", &[], nginx()).await;
     let (client, nodes): (_, Api<Node>) = (cluster.client.clone(), Api::all(cluster.client.clone()));
     let node = loop {
@@ -498,9 +551,10 @@ async fn a_thousand_pods_over_twenty_nodes_are_bound_and_ready_soon() {
     }
     creates.join_all().await;
     let created = began.elapsed();
+    let seen = cluster.components.watches().of::<Pod>();
     let (mut bound, mut all_ready) = (None, None);
     while all_ready.is_none() {
-        let list = cluster.pods().list(&ListParams::default()).await.unwrap().items;
+        let list = seen.in_namespace("default");
         let count = |is: &dyn Fn(&Pod) -> bool| list.iter().filter(|pod| is(pod)).count();
         if bound.is_none() && count(&|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())) == 1000 {
             bound = Some(began.elapsed());
@@ -511,7 +565,7 @@ async fn a_thousand_pods_over_twenty_nodes_are_bound_and_ready_soon() {
             all_ready = Some(began.elapsed());
         }
         assert!(began.elapsed() < Duration::from_secs(60), "{} of 1000 are ready", count(&is_ready));
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     println!("created {created:?}, bound {:?}, ready {:?}", bound.unwrap(), all_ready.unwrap());
 }

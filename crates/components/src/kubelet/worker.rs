@@ -126,6 +126,8 @@ impl Worker {
 
     fn read(&mut self, mail: Mail) -> bool {
         match mail {
+            // A copy from the cache may come after news from the watch.
+            Mail::Updated(pod) if revision_of(&pod.metadata) < revision_of(&self.machine.pod.metadata) => false,
             Mail::Updated(pod) => {
                 // Somebody else has changed what only the kubelet knows, such as a controller that took the node for dead.
                 if revision_of(&pod.metadata) > self.revision && self.written.as_ref().is_some_and(|written| contradicts(&pod, written)) {
