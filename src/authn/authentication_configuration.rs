@@ -103,9 +103,13 @@ fn issuer(jwt: &Value, path: &str) -> Result<Issuer, String> {
         if !key.contains('/') || key != key.to_lowercase() {
             return Err(format!("{path}.key: Invalid value: {key:?}: must be a domain-prefixed path in lower case"));
         }
-        let reserved = |domain: &str| domain == "kubernetes.io" || domain == "k8s.io" || domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io");
+        let reserved = |domain: &str| {
+            domain == "kubernetes.io" || domain == "k8s.io" || domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io")
+        };
         if key.split('/').next().is_some_and(reserved) {
-            return Err(format!("{path}.key: Invalid value: {key:?}: k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use"));
+            return Err(format!(
+                "{path}.key: Invalid value: {key:?}: k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use"
+            ));
         }
         extra.push((key.to_owned(), compile(Scope::Claims, text(entry, "valueExpression"), &format!("{path}.valueExpression"))?));
     }
@@ -145,9 +149,9 @@ fn mapping(value: &Value, path: &str, prefixed: bool) -> Result<Option<Mapping>,
         (true, true) => Ok(None),
         (false, false) => Err(format!("{path}: Invalid value: \"\": claim and expression can't both be set")),
         (true, false) => compile(Scope::Claims, expression, &format!("{path}.expression")).map(Mapping::Expression).map(Some),
-        (false, true) if prefixed && !value["prefix"].is_string() => {
-            Err(format!("{path}.prefix: Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
-        }
+        (false, true) if prefixed && !value["prefix"].is_string() => Err(format!(
+            "{path}.prefix: Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"
+        )),
         (false, true) => Ok(Some(Mapping::Claim { claim: claim.to_owned(), prefix: text(value, "prefix").to_owned() })),
     }
 }

@@ -39,9 +39,7 @@ impl Scope {
                 .variable("user", Type::object("kubernetes.UserInfo")),
             Scope::Request => {
                 let requirement = [("key", Type::String), ("operator", Type::String), ("values", strings())];
-                let selector = |name: &str| {
-                    [("rawSelector", Type::String), ("requirements", Type::list(Type::object(name)))]
-                };
+                let selector = |name: &str| [("rawSelector", Type::String), ("requirements", Type::list(Type::object(name)))];
                 base.object_type("kubernetes.FieldSelectorRequirement", requirement.clone())
                     .object_type("kubernetes.LabelSelectorRequirement", requirement)
                     .object_type("kubernetes.FieldSelectorAttributes", selector("kubernetes.FieldSelectorRequirement"))
@@ -139,7 +137,8 @@ mod tests {
         assert_eq!(absent.evaluate(&claims), Ok(json!("none")));
         let user = json!({"username": "system:x", "uid": "", "groups": [], "extra": {}});
         assert_eq!(Expression::condition(Scope::User, "!user.username.startsWith('system:')").unwrap().holds(&user), Ok(false));
-        let request = json!({"user": "bob", "groups": [], "uid": "", "extra": {}, "resourceAttributes": {"verb": "get", "namespace": "kube-system"}});
+        let request =
+            json!({"user": "bob", "groups": [], "uid": "", "extra": {}, "resourceAttributes": {"verb": "get", "namespace": "kube-system"}});
         let condition = "has(request.resourceAttributes) && request.resourceAttributes.namespace == 'kube-system'";
         assert_eq!(Expression::condition(Scope::Request, condition).unwrap().holds(&request), Ok(true));
         assert_eq!(Expression::condition(Scope::Request, "!has(request.nonResourceAttributes)").unwrap().holds(&request), Ok(true));

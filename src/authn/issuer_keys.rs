@@ -47,7 +47,8 @@ impl IssuerKeys {
         };
         let mut builder = builder(Duration::from_secs(30)).https_only(true);
         if let Some(ca) = ca {
-            let bundle = Certificate::from_pem_bundle(ca.as_bytes()).map_err(|_| "certificateAuthority: not a bundle of certificates in PEM")?;
+            let bundle =
+                Certificate::from_pem_bundle(ca.as_bytes()).map_err(|_| "certificateAuthority: not a bundle of certificates in PEM")?;
             builder = builder.tls_certs_only(bundle);
         }
         let client = builder.build().map_err(|e| format!("cannot make a client for the issuer: {e}"))?;

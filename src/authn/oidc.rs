@@ -104,7 +104,9 @@ impl Issuer {
             }
         }
         let groups = match &self.groups {
-            Some(mapping) => texts(mapping.value(claims, &all).map_err(refuse)?).ok_or_else(|| refuse("the groups are not a list of texts".into()))?,
+            Some(mapping) => {
+                texts(mapping.value(claims, &all).map_err(refuse)?).ok_or_else(|| refuse("the groups are not a list of texts".into()))?
+            }
             None => Vec::new(),
         };
         let uid = match &self.uid {
@@ -116,7 +118,8 @@ impl Issuer {
         };
         let mut extra = Vec::new();
         for (key, expression) in &self.extra {
-            let values = texts(expression.evaluate(&all).map_err(refuse)?).ok_or_else(|| refuse(format!("extra {key:?} is not a list of texts")))?;
+            let values =
+                texts(expression.evaluate(&all).map_err(refuse)?).ok_or_else(|| refuse(format!("extra {key:?} is not a list of texts")))?;
             if !values.is_empty() {
                 extra.push((key.clone(), values));
             }
@@ -152,7 +155,10 @@ impl ClaimRule {
             },
             ClaimRule::Holds { expression, message } => match expression.holds(all)? {
                 true => Ok(()),
-                false => Err(format!("error evaluating claim validation expression: validation expression '{}' failed: {message}", expression.source())),
+                false => Err(format!(
+                    "error evaluating claim validation expression: validation expression '{}' failed: {message}",
+                    expression.source()
+                )),
             },
         }
     }
@@ -213,11 +219,7 @@ impl TokenAuthenticator for Issuers {
         "oidc"
     }
 
-    fn authenticate_token<'a>(
-        &'a self,
-        token: &'a str,
-        _: &'a [String],
-    ) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
+    fn authenticate_token<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
         Box::pin(async move {
             let issuers = self.list.load_full();
             if issuers.is_empty() {

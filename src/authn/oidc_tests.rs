@@ -132,20 +132,63 @@ async fn claims_are_validated_and_mapped_by_expressions() {
         jwt["userValidationRules"] = json!([{"expression": "!user.username.startsWith('system:')", "message": "reserved"}]);
     })
     .await;
-    let user = scene.with(|c| { c["hd"] = "example.com".into(); c["tenant"] = "t1".into(); }).await.unwrap().unwrap();
+    let user = scene
+        .with(|c| {
+            c["hd"] = "example.com".into();
+            c["tenant"] = "t1".into();
+        })
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((&*user.name, &*user.uid, &*user.groups), ("alice@example.com", "alice", &["x:g".to_owned()][..]));
     assert_eq!(user.extra[0], ("example.com/tenant".to_owned(), vec!["t1".to_owned()]));
     let user = scene.with(|c| c["hd"] = "example.com".into()).await.unwrap().unwrap();
     assert_eq!(user.extra.len(), 1, "an empty extra value is left out");
     assert!(scene.with(|_| {}).await.unwrap_err().0.contains("required claim hd not present"));
     assert!(scene.with(|c| c["hd"] = "evil.com".into()).await.is_err());
-    assert!(scene.with(|c| { c["hd"] = "example.com".into(); c["exp"] = 1_009_999.into(); }).await.unwrap_err().0.contains("too long"));
-    assert!(scene.with(|c| { c["hd"] = "example.com".into(); c["sub"] = "system:x".into(); }).await.unwrap_err().0.contains("reserved"));
+    assert!(
+        scene
+            .with(|c| {
+                c["hd"] = "example.com".into();
+                c["exp"] = 1_009_999.into();
+            })
+            .await
+            .unwrap_err()
+            .0
+            .contains("too long")
+    );
+    assert!(
+        scene
+            .with(|c| {
+                c["hd"] = "example.com".into();
+                c["sub"] = "system:x".into();
+            })
+            .await
+            .unwrap_err()
+            .0
+            .contains("reserved")
+    );
 }
 
 #[tokio::test]
 async fn an_unverified_address_is_no_name() {
     let scene = scene(|jwt| jwt["claimMappings"]["username"]["claim"] = "email".into()).await;
-    assert!(scene.with(|c| { c["email"] = "a@b".into(); c["email_verified"] = false.into(); }).await.is_err());
-    assert!(scene.with(|c| { c["email"] = "a@b".into(); c["email_verified"] = true.into(); }).await.is_ok());
+    assert!(
+        scene
+            .with(|c| {
+                c["email"] = "a@b".into();
+                c["email_verified"] = false.into();
+            })
+            .await
+            .is_err()
+    );
+    assert!(
+        scene
+            .with(|c| {
+                c["email"] = "a@b".into();
+                c["email_verified"] = true.into();
+            })
+            .await
+            .is_ok()
+    );
 }

@@ -46,9 +46,8 @@ fn read(status: &Value) -> Answer {
             error => Err(Unauthenticated::because(error)),
         };
     }
-    let strings = |list: &Value| -> Vec<String> {
-        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
+    let strings =
+        |list: &Value| -> Vec<String> { list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect() };
     let user = &status["user"];
     let text = |key: &str| user[key].as_str().unwrap_or_default().to_owned();
     let user = User {
@@ -138,7 +137,8 @@ mod tests {
         assert_eq!(server.calls.load(Ordering::SeqCst), 2, "tried again once");
         let mut foreign = server.kubeconfig();
         let other = TlsServer::start(|_, _| (200, "{}".into())).await.kubeconfig();
-        foreign["clusters"][0]["cluster"]["certificate-authority-data"] = other["clusters"][0]["cluster"]["certificate-authority-data"].clone();
+        foreign["clusters"][0]["cluster"]["certificate-authority-data"] =
+            other["clusters"][0]["cluster"]["certificate-authority-data"].clone();
         let retry = Retry { attempts: 1, wait: Duration::ZERO };
         let client = WebhookClient::from_kubeconfig(&foreign, Path::new("."), Duration::from_secs(5), retry).unwrap();
         assert!(client.post(&json!({})).await.is_err());

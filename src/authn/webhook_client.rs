@@ -54,7 +54,8 @@ impl WebhookClient {
         let mut url = Url::parse(cluster["server"].as_str().unwrap_or_default()).map_err(|e| format!("the webhook's server: {e}"))?;
         let mut builder = builder(timeout);
         if let Some(ca) = bytes(&cluster, "certificate-authority", base)? {
-            builder = builder.tls_certs_only(Certificate::from_pem_bundle(&ca).map_err(|e| format!("the webhook's certificate authority: {e}"))?);
+            builder =
+                builder.tls_certs_only(Certificate::from_pem_bundle(&ca).map_err(|e| format!("the webhook's certificate authority: {e}"))?);
         }
         if cluster["insecure-skip-tls-verify"] == true {
             builder = builder.tls_danger_accept_invalid_certs(true);
@@ -108,11 +109,13 @@ impl WebhookClient {
 
     /// One try; the second part of the error says whether another may help.
     async fn attempt(&self, body: String) -> Result<Value, (String, bool)> {
-        let mut request = self.client.post(self.url.clone()).header("content-type", "application/json").header("accept", "application/json");
+        let mut request =
+            self.client.post(self.url.clone()).header("content-type", "application/json").header("accept", "application/json");
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        let mut response = request.body(body).send().await.map_err(|e| (format!("failed to call the webhook: {}", e.without_url()), true))?;
+        let mut response =
+            request.body(body).send().await.map_err(|e| (format!("failed to call the webhook: {}", e.without_url()), true))?;
         let status = response.status();
         if !status.is_success() {
             let again = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();

@@ -135,7 +135,9 @@ impl Modes {
             }
             match value[key].as_str() {
                 None => Ok(default),
-                Some(written) => duration(written).map(|d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX)).map_err(|e| format!("{path}.{key}: {e}")),
+                Some(written) => {
+                    duration(written).map(|d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX)).map_err(|e| format!("{path}.{key}: {e}"))
+                }
             }
         };
         let timeout = match value["timeout"].as_str() {
@@ -164,10 +166,12 @@ impl Modes {
             return Err(format!("{path}.connectionInfo.type: Unsupported value: supported values: \"KubeConfigFile\""));
         }
         let file = base.join(text(connection, "kubeConfigFile"));
-        let kubeconfig = std::fs::read_to_string(&file).map_err(|e| format!("{path}.connectionInfo.kubeConfigFile: cannot read {}: {e}", file.display()))?;
+        let kubeconfig = std::fs::read_to_string(&file)
+            .map_err(|e| format!("{path}.connectionInfo.kubeConfigFile: cannot read {}: {e}", file.display()))?;
         let kubeconfig = crate::schema::yaml::parse(&kubeconfig)?.value;
         let directory = file.parent().unwrap_or(Path::new("."));
-        let client = WebhookClient::from_kubeconfig(&kubeconfig, directory, timeout, Retry::default()).map_err(|e| format!("{path}.connectionInfo: {e}"))?;
+        let client = WebhookClient::from_kubeconfig(&kubeconfig, directory, timeout, Retry::default())
+            .map_err(|e| format!("{path}.connectionInfo: {e}"))?;
         Ok(WebhookAuthorizer::new(client, settings, self.now.clone()))
     }
 }

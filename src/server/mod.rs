@@ -127,8 +127,7 @@ impl Builder {
         let identity = Identity::assemble(&self.identity, &pki, &state, &self.clock).await.map_err(fail)?;
         let nodes = Nodes::mock(self.nodes);
         let registry = Arc::new(Registry::new());
-        let cluster =
-            Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
+        let cluster = Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
         let dependencies = admission::registry::Dependencies { cluster, authorizer: identity.authorizer.clone() };
         let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
         let api = Arc::new(Api {
