@@ -50,7 +50,11 @@ pub fn resources_of_definition(definition: &Value) -> Vec<Resource> {
                 columns: columns(&version["additionalPrinterColumns"]),
                 selectable: selectable(&version["selectableFields"]),
                 deprecation: deprecation(version, versions, &group, &kind),
-                custom: Some(Arc::new(Custom { definition: definition.clone(), version: version.clone() })),
+                custom: Some(Arc::new(Custom {
+                    definition: definition.clone(),
+                    version: version.clone(),
+                    published_hash: OnceLock::new(),
+                })),
                 schema: OnceLock::new(),
             })
         })

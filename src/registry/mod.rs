@@ -101,6 +101,8 @@ pub struct Custom {
     pub definition: Arc<Value>,
     /// The version's entry of `spec.versions`.
     pub version: Value,
+    /// A hash of what is published of it, made on first use: definitions can be large.
+    pub(crate) published_hash: OnceLock<String>,
 }
 
 /// The registry as it is now.
