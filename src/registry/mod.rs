@@ -4,7 +4,7 @@
 
 pub mod bootstrap;
 mod builtin;
-mod custom;
+pub mod custom;
 mod selectable;
 
 pub use custom::{resources_of_definition, storage_version_hash};

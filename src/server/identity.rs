@@ -17,10 +17,12 @@ use crate::authn::service_account::ServiceAccounts;
 use crate::authn::token_file::TokenFile;
 use crate::authn::x509::{Authorities, ClientCertificate};
 use crate::authn::{self, Authenticator, Now, Objects, TokenAuthenticator, reload};
-use crate::authz::always::Masters;
+use crate::authz;
+use crate::authz::configuration::Modes;
+use crate::authz::node::NodeAuthorizer;
+use crate::authz::node::graph::Graph;
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::index::Index;
-use crate::authz::{self, Authorizer};
 use crate::gateway::pki::Pki;
 use crate::object::Object;
 use crate::store;
@@ -30,7 +32,7 @@ use crate::watch::{Observer, State};
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Where credentials come from besides the server's own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// `--token-auth-file`.
     pub token_auth_file: Option<PathBuf>,
@@ -38,6 +40,22 @@ pub struct Settings {
     pub client_ca_file: Option<PathBuf>,
     /// `--anonymous-auth`.
     pub no_anonymous: bool,
+    /// `--authorization-mode`.
+    pub authorization_mode: Vec<String>,
+    /// `--authorization-config`.
+    pub authorization_config: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            token_auth_file: None,
+            client_ca_file: None,
+            no_anonymous: false,
+            authorization_mode: vec!["Node".into(), "RBAC".into()],
+            authorization_config: None,
+        }
+    }
 }
 
 /// Hops 02 and 03 of a server.
@@ -66,16 +84,21 @@ impl Objects for Current {
     }
 }
 
-struct RbacObserver {
+/// What an authoriser's index does with a change of an object: plural, group, old, new.
+type Changed = dyn Fn(&str, &str, Option<&Value>, Option<&Value>) + Send + Sync;
+
+/// Tells an index of the changes of one resource.
+struct IndexObserver {
     plural: &'static str,
-    index: Arc<Index>,
+    group: &'static str,
+    index: Arc<Changed>,
 }
 
-impl Observer for RbacObserver {
+impl Observer for IndexObserver {
     fn changed(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
         let value = |object: Option<&Arc<Object>>| object.map(|o| o.value().clone());
         let (old, new) = (value(old), value(new));
-        self.index.changed(self.plural, "rbac.authorization.k8s.io", old.as_deref(), new.as_deref());
+        (self.index)(self.plural, self.group, old.as_deref(), new.as_deref());
     }
 }
 
@@ -88,6 +111,7 @@ impl Identity {
             let clock = clock.clone();
             Arc::new(move || clock.now())
         };
+        let now_for_modes = now.clone();
         for resource in ["serviceaccounts", "secrets", "pods", "nodes"] {
             state.topic(resource).await.map_err(text)?;
         }
@@ -121,14 +145,47 @@ impl Identity {
         let anonymous = if settings.no_anonymous { Anonymous::Nowhere } else { Anonymous::Everywhere };
         let authenticator = Arc::new(authn::chain::Chain::new(authenticators, anonymous, vec![ISSUER.into()]));
 
-        let index = Arc::new(Index::default());
-        for plural in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
+        let (index, graph) = (Arc::new(Index::default()), Arc::new(Graph::default()));
+        let rbac_changed: Arc<Changed> = {
+            let index = index.clone();
+            Arc::new(move |plural, group, old, new| index.changed(plural, group, old, new))
+        };
+        let graph_changed: Arc<Changed> = {
+            let graph = graph.clone();
+            Arc::new(move |plural, group, old, new| graph.changed(plural, group, old, new))
+        };
+        let rbac_group = "rbac.authorization.k8s.io";
+        let sources = [
+            ("clusterroles", rbac_group, &rbac_changed),
+            ("roles", rbac_group, &rbac_changed),
+            ("clusterrolebindings", rbac_group, &rbac_changed),
+            ("rolebindings", rbac_group, &rbac_changed),
+            ("pods", "", &graph_changed),
+            ("persistentvolumes", "", &graph_changed),
+            ("volumeattachments", "storage.k8s.io", &graph_changed),
+            ("resourceslices", "resource.k8s.io", &graph_changed),
+        ];
+        for (plural, group, index) in sources {
             let topic = state.topic(plural).await.map_err(text)?;
-            topic.observe(Arc::new(RbacObserver { plural, index: index.clone() }));
+            topic.observe(Arc::new(IndexObserver { plural, group, index: index.clone() }));
         }
         let rbac = Arc::new(Rbac::new(index));
-        let chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Masters), rbac.clone()];
-        Ok(Identity { authenticator, authorizer: Arc::new(authz::chain::Chain::new(chain)), rbac, tokens, keys, _watches: watches })
+        let modes = Modes { rbac: rbac.clone(), node: Arc::new(NodeAuthorizer::new(graph)), abac: None, now: now_for_modes };
+        let authorizer = Arc::new(authz::chain::Chain::new(Vec::new()));
+        match &settings.authorization_config {
+            None => {
+                let names: Vec<&str> = settings.authorization_mode.iter().map(String::as_str).collect();
+                authorizer.replace(modes.from_names(&names)?);
+            }
+            Some(file) => {
+                let (chain, base) = (authorizer.clone(), file.parent().map(PathBuf::from).unwrap_or_default());
+                watches.push(reload::file(file, move |bytes| {
+                    chain.replace(modes.from_file(bytes, &base)?);
+                    Ok(())
+                })?);
+            }
+        }
+        Ok(Identity { authenticator, authorizer, rbac, tokens, keys, _watches: watches })
     }
 
     /// The reviews that ask these chains.
