@@ -54,6 +54,8 @@ pub struct Resource {
     pub columns: Vec<Column>,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`, as dotted paths.
     pub selectable: Vec<Arc<str>>,
+    /// What users of this version are warned of (`v1 Endpoints is deprecated in v1.33+; …`).
+    pub deprecation: Option<Arc<str>>,
     /// Where a custom resource comes from; `None` for a built-in one.
     pub custom: Option<Arc<Custom>>,
     /// The compiled schema, made on first use.
@@ -99,6 +101,8 @@ pub struct Custom {
     pub definition: Arc<Value>,
     /// The version's entry of `spec.versions`.
     pub version: Value,
+    /// A hash of what is published of it, made on first use: definitions can be large.
+    pub(crate) published_hash: OnceLock<String>,
 }
 
 /// The registry as it is now.
