@@ -17,7 +17,7 @@ pub(super) const FORK_EXAMPLES: &str = "Examples:\n  usher fork --to experiment 
 
 /// The file of a data directory.
 fn file(data_dir: &Path) -> PathBuf {
-    data_dir.join("store.redb")
+    data_dir.join(crate::store::redb::FILE)
 }
 
 /// Save or restore a snapshot.

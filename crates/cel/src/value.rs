@@ -426,6 +426,17 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Checks that the messages of a mutating policy stand where their names say: `Object.spec` in the field `spec` of
+    /// `Object`. Gives Kubernetes' messages otherwise.
+    pub fn check_object_names(&self) -> Result<(), String> {
+        let Value::Struct(root) = self else {
+            return Ok(());
+        };
+        let mut errors = Vec::new();
+        check_names(self, &root.name, &mut errors, &mut 0);
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
+    }
+
     /// The value as a `bool`, if it is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
@@ -440,6 +451,32 @@ impl<'a> Value<'a> {
             Value::String(s) => Some(s),
             _ => None,
         }
+    }
+}
+
+/// The most values that are looked at; expressions can share what a walk has to repeat.
+const MAX_CHECKED: usize = 1_000_000;
+
+fn check_names(value: &Value<'_>, expected: &str, errors: &mut Vec<String>, checked: &mut usize) {
+    *checked += 1;
+    if *checked > MAX_CHECKED {
+        return;
+    }
+    match value {
+        Value::Struct(message) => {
+            if *message.name != *expected {
+                let name = &message.name;
+                errors.push(format!(
+                    "unexpected type name {name:?}, expected {expected:?}, which matches field name path from root Object type"
+                ));
+            }
+            for (field, value) in &message.fields {
+                check_names(value, &format!("{expected}.{field}"), errors, checked);
+            }
+        }
+        Value::List(List::Values(items)) => items.iter().for_each(|v| check_names(v, expected, errors, checked)),
+        Value::Map(Map::Entries(entries)) => entries.entries.iter().for_each(|(_, v)| check_names(v, expected, errors, checked)),
+        _ => {}
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every function and macro with what it gives and what it refuses, without the vector files. Costs and estimates are
 //! in `costs.rs`.
+#![allow(clippy::unwrap_used)]
 
 use serde_json::json;
 use usher_cel::golden::evaluate_line;
