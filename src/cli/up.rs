@@ -65,6 +65,15 @@ pub struct Up {
     /// Whether requests without a credential are let through to authorisation [default: true]
     #[arg(long, value_name = "BOOL", env = "USHER_ANONYMOUS_AUTH")]
     pub anonymous_auth: Option<bool>,
+    /// An AuthenticationConfiguration: outside issuers, anonymous paths; reloaded when it changes
+    #[arg(long, value_name = "FILE", env = "USHER_AUTHENTICATION_CONFIG")]
+    pub authentication_config: Option<PathBuf>,
+    /// A kubeconfig of the webhook that knows further bearer tokens
+    #[arg(long, value_name = "FILE", env = "USHER_AUTHENTICATION_TOKEN_WEBHOOK_CONFIG_FILE")]
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// The policies of ABAC, one JSON object a line; reloaded when they change
+    #[arg(long, value_name = "FILE", env = "USHER_AUTHORIZATION_POLICY_FILE")]
+    pub authorization_policy_file: Option<PathBuf>,
     /// The authorisers in order: Node, RBAC, Webhook, ABAC, AlwaysAllow, AlwaysDeny [default: Node,RBAC]
     #[arg(long, value_name = "LIST", env = "USHER_AUTHORIZATION_MODE")]
     pub authorization_mode: Option<String>,
@@ -106,6 +115,11 @@ impl Up {
             tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
             tls_private_key_file: self.tls_private_key_file.or(file.tls_private_key_file),
             anonymous_auth: self.anonymous_auth.or(file.anonymous_auth),
+            authentication_config: self.authentication_config.or(file.authentication_config),
+            authentication_token_webhook_config_file: self
+                .authentication_token_webhook_config_file
+                .or(file.authentication_token_webhook_config_file),
+            authorization_policy_file: self.authorization_policy_file.or(file.authorization_policy_file),
             authorization_mode: self.authorization_mode.or(file.authorization_mode),
             authorization_config: self.authorization_config.or(file.authorization_config),
             enable_admission_plugins: self.enable_admission_plugins.or(file.enable_admission_plugins),
@@ -151,6 +165,9 @@ impl Up {
             token_auth_file: self.token_auth_file.clone(),
             client_ca_file: self.client_ca_file.clone(),
             no_anonymous: self.anonymous_auth == Some(false),
+            authentication_config: self.authentication_config.clone(),
+            authentication_token_webhook_config_file: self.authentication_token_webhook_config_file.clone(),
+            authorization_policy_file: self.authorization_policy_file.clone(),
             authorization_mode: self.authorization_mode.as_deref().map(list).unwrap_or_else(|| vec!["Node".into(), "RBAC".into()]),
             authorization_config: self.authorization_config.clone(),
         };
