@@ -10,6 +10,7 @@ pub mod expression;
 pub mod index;
 pub mod matching;
 pub mod plugins;
+pub mod policy;
 pub mod registry;
 pub mod reinvocation;
 pub mod review;

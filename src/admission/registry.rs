@@ -4,14 +4,35 @@
 
 use std::sync::Arc;
 
+use super::plugins::always_pull_images::AlwaysPullImages;
+use super::plugins::certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
+use super::plugins::default_ingress_class::DefaultIngressClass;
+use super::plugins::default_storage_class::DefaultStorageClass;
 use super::plugins::default_toleration_seconds::DefaultTolerationSeconds;
+use super::plugins::deny_service_external_ips::DenyServiceExternalIPs;
+use super::plugins::event_rate_limit::{EventRateLimit, Limit};
+use super::plugins::extended_resource_toleration::ExtendedResourceToleration;
+use super::plugins::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology;
 use super::plugins::limit_ranger::LimitRanger;
+use super::plugins::namespace_auto_provision::NamespaceAutoProvision;
+use super::plugins::namespace_exists::NamespaceExists;
 use super::plugins::namespace_lifecycle::NamespaceLifecycle;
 use super::plugins::node_restriction::NodeRestriction;
+use super::plugins::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement;
+use super::plugins::persistent_volume_claim_resize::PersistentVolumeClaimResize;
+use super::plugins::pod_node_selector::PodNodeSelector;
+use super::plugins::pod_security::PodSecurity;
+use super::plugins::pod_toleration_restriction::PodTolerationRestriction;
 use super::plugins::priority::Priority;
 use super::plugins::resource_quota::ResourceQuota;
+use super::plugins::runtime_class::RuntimeClass;
 use super::plugins::service_account::ServiceAccount;
+use super::plugins::storage_object_in_use_protection::StorageObjectInUseProtection;
 use super::plugins::taint_nodes_by_condition::TaintNodesByCondition;
+use super::policy::Evaluator;
+use super::policy::mutating::MutatingAdmissionPolicy;
+use super::policy::snapshot::{FollowBindings, FollowPolicies, Policies};
+use super::policy::validating::ValidatingAdmissionPolicy;
 use super::webhook::Caller;
 use super::webhook::client::Clients;
 use super::webhook::configuration::Hooks;
@@ -31,6 +52,8 @@ pub struct Settings {
     pub disable: Vec<String>,
     /// Services of webhooks that are served from elsewhere.
     pub services: Arc<ServiceMap>,
+    /// The limits of `EventRateLimit`.
+    pub event_limits: Vec<Limit>,
 }
 
 /// What admission stands on.
@@ -68,7 +91,6 @@ fn mutating(plugin: impl Mutate + 'static, default: bool) -> Plugin {
     Plugin { name: plugin.name(), default, mutate: Some(Arc::new(plugin)), validate: None }
 }
 
-#[allow(dead_code)]
 fn validating(plugin: impl Validate + 'static, default: bool) -> Plugin {
     Plugin { name: plugin.name(), default, mutate: None, validate: Some(Arc::new(plugin)) }
 }
@@ -79,31 +101,63 @@ fn both<P: Mutate + Validate + 'static>(plugin: P, default: bool) -> Plugin {
 }
 
 const ON: bool = true;
+const OFF: bool = false;
 
 /// Builds the stack, and has everything that is compiled follow the objects it is compiled from.
 ///
 /// # Errors
 /// If a flag names no plugin, or the read side cannot be loaded.
 pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<Stack, BuildError> {
-    let cluster = &dependencies.cluster;
+    let (cluster, authorizer) = (&dependencies.cluster, &dependencies.authorizer);
     let (mutating_hooks, validating_hooks) = (Arc::new(Hooks::default()), Arc::new(Hooks::default()));
     cluster.state.topic("mutatingwebhookconfigurations").await?.observe(mutating_hooks.clone());
     cluster.state.topic("validatingwebhookconfigurations").await?.observe(validating_hooks.clone());
+    let (mutating_policies, validating_policies) = (Arc::new(Policies::default()), Arc::new(Policies::default()));
+    for (policies, plural, bindings) in [
+        (&mutating_policies, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
+        (&validating_policies, "validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+    ] {
+        cluster.state.topic(plural).await?.observe(Arc::new(FollowPolicies(policies.clone())));
+        cluster.state.topic(bindings).await?.observe(Arc::new(FollowBindings(policies.clone())));
+    }
+    let evaluator = Arc::new(Evaluator { cluster: cluster.clone(), authorizer: authorizer.clone() });
     let caller = Arc::new(Caller {
         cluster: cluster.clone(),
-        authorizer: dependencies.authorizer.clone(),
+        authorizer: authorizer.clone(),
         clients: Clients::new(settings.services.clone()),
     });
     let plugins = vec![
+        mutating(NamespaceAutoProvision(cluster.clone()), OFF),
         mutating(NamespaceLifecycle(cluster.clone()), ON),
+        validating(NamespaceExists(cluster.clone()), OFF),
+        validating(LimitPodHardAntiAffinityTopology, OFF),
         both(LimitRanger(cluster.clone()), ON),
         both(ServiceAccount(cluster.clone()), ON),
         // Off by default in kube-apiserver, and on in every cluster that has kubelets.
         mutating(NodeRestriction(cluster.clone()), ON),
         mutating(TaintNodesByCondition, ON),
+        mutating(AlwaysPullImages, OFF),
+        validating(PodSecurity(cluster.clone()), ON),
+        mutating(PodNodeSelector(cluster.clone()), OFF),
         both(Priority(cluster.clone()), ON),
         mutating(DefaultTolerationSeconds, ON),
+        mutating(PodTolerationRestriction(cluster.clone()), OFF),
+        validating(EventRateLimit::new(settings.event_limits.clone()), OFF),
+        mutating(ExtendedResourceToleration, OFF),
+        mutating(DefaultStorageClass(cluster.clone()), ON),
+        mutating(StorageObjectInUseProtection, ON),
+        validating(OwnerReferencesPermissionEnforcement { cluster: cluster.clone(), authorizer: authorizer.clone() }, OFF),
+        validating(PersistentVolumeClaimResize(cluster.clone()), ON),
+        both(RuntimeClass(cluster.clone()), ON),
+        validating(CertificateApproval(authorizer.clone()), ON),
+        validating(CertificateSigning(authorizer.clone()), ON),
+        validating(CertificateSubjectRestriction, ON),
+        mutating(DefaultIngressClass(cluster.clone()), ON),
+        validating(DenyServiceExternalIPs, OFF),
+        // What comes from outside stands behind everything built in, and quota behind everybody.
+        mutating(MutatingAdmissionPolicy { policies: mutating_policies, evaluator: evaluator.clone() }, ON),
         mutating(MutatingAdmissionWebhook { hooks: mutating_hooks, caller: caller.clone() }, ON),
+        validating(ValidatingAdmissionPolicy { policies: validating_policies, evaluator }, ON),
         validating(ValidatingAdmissionWebhook { hooks: validating_hooks, caller }, ON),
         validating(ResourceQuota::new(cluster.clone()), ON),
     ];

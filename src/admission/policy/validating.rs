@@ -1,0 +1,271 @@
+//! `ValidatingAdmissionPolicy`: evaluates every policy that a request is for, under each of its bindings and with each of their
+//! parameters, and denies, warns or notes as the binding says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use usher_cel::{Activation, Budget, RUNTIME_BUDGET};
+
+use super::definition::{Binding, Expression, Policy, Validation};
+use super::snapshot::Policies;
+use super::{Applies, Denial, Evaluator, check, params};
+use crate::admission::expression::{Input, failure};
+use crate::admission::review::Versioned;
+use crate::admission::{Operation, Validate, Write, matching};
+use crate::registry::Resource;
+use crate::status::Status;
+
+/// The most bytes of a computed message.
+const MAX_MESSAGE_BYTES: usize = 5120;
+/// The most bytes of an audit annotation; what is longer is cut.
+const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
+
+/// The plugin.
+pub struct ValidatingAdmissionPolicy {
+    /// The policies in force.
+    pub policies: Arc<Policies>,
+    /// What they are evaluated with.
+    pub evaluator: Arc<Evaluator>,
+}
+
+impl Validate for ValidatingAdmissionPolicy {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionPolicy"
+    }
+
+    fn handles(&self, write: &Write) -> bool {
+        match matching::is_exempt(write) {
+            true => write.subresource.is_empty() && matches!(write.operation, Operation::Create | Operation::Update),
+            false => !self.policies.load().index.is_empty(),
+        }
+    }
+
+    fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            if matching::is_exempt(write) {
+                return check::definition(write, &self.policies, &self.evaluator.cluster);
+            }
+            let snapshot = self.policies.load();
+            let mut run = Run { write, step: self, denials: Vec::new(), annotations: BTreeMap::new() };
+            // The variables are the same for every policy that means the same version of the resource.
+            let mut inputs: Vec<(Arc<Resource>, Option<Versioned>)> = Vec::new();
+            let mut applying = Vec::new();
+            for position in snapshot.index.candidates(&write.resource.plural) {
+                let bound = &snapshot.bound[position];
+                match self.evaluator.applies("validate", &bound.policy, write) {
+                    Applies::No => {}
+                    Applies::Error(why) => run.misconfigured(&bound.policy, None, &why),
+                    Applies::Yes(resource) => {
+                        let at = inputs.iter().position(|(r, _)| Arc::ptr_eq(r, &resource)).unwrap_or_else(|| {
+                            let versioned = Versioned::of(write, &resource);
+                            inputs.push((resource, versioned));
+                            inputs.len() - 1
+                        });
+                        applying.push((bound, at));
+                    }
+                }
+            }
+            if applying.is_empty() && run.denials.is_empty() {
+                return Ok(());
+            }
+            let mut jobs = Vec::new();
+            for (bound, at) in applying {
+                for binding in &bound.bindings {
+                    match self.evaluator.binds("validate", &bound.policy, binding, write) {
+                        Ok(false) => continue,
+                        Ok(true) => {}
+                        Err(why) => {
+                            run.misconfigured(&bound.policy, Some(binding), &why);
+                            continue;
+                        }
+                    }
+                    match params::collect(&bound.policy, binding, write, &self.evaluator.cluster).await {
+                        Ok(found) => jobs.push((&bound.policy, binding, found, at)),
+                        Err(why) => run.misconfigured(&bound.policy, Some(binding), &why),
+                    }
+                }
+            }
+            run.evaluate(&inputs, &jobs);
+            run.finish()
+        })
+    }
+}
+
+type Job<'a> = (&'a Arc<Policy>, &'a Arc<Binding>, Vec<Option<Arc<Value>>>, usize);
+
+/// One request on its way through all policies.
+struct Run<'a> {
+    write: &'a Write,
+    step: &'a ValidatingAdmissionPolicy,
+    denials: Vec<Denial>,
+    annotations: BTreeMap<String, Vec<String>>,
+}
+
+impl Run<'_> {
+    fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+        let what = if binding.is_some() { "binding" } else { "policy" };
+        let message = format!("failed to configure {what}: {why}");
+        let verdict = if policy.fails_open { "skipped" } else { "denied" };
+        self.write.context.trace.step_with("validate", policy.name.to_string(), verdict, Instant::now(), Some(json!({"because": message})));
+        if !policy.fails_open {
+            let denial = Denial { policy: policy.name.clone(), binding: binding.map(|b| b.name.clone()), message, reason: String::new() };
+            self.denials.push(denial);
+        }
+    }
+
+    fn evaluate(&mut self, inputs: &[(Arc<Resource>, Option<Versioned>)], jobs: &[Job<'_>]) {
+        let write = self.write;
+        let inputs: Vec<Input<'_>> =
+            inputs.iter().map(|(resource, versioned)| self.step.evaluator.input(write, resource, versioned.as_ref())).collect();
+        for (policy, binding, params, at) in jobs {
+            for params in params {
+                self.one(policy, binding, params.as_deref(), &inputs[*at]);
+            }
+        }
+    }
+
+    /// One policy under one binding with one parameter.
+    fn one(&mut self, policy: &Policy, binding: &Binding, params: Option<&Value>, input: &Input<'_>) {
+        let since = Instant::now();
+        let write = self.write;
+        let params = match (&policy.param_kind, params) {
+            (None, _) => None,
+            (Some(_), given) => Some(given.unwrap_or(&Value::Null)),
+        };
+        match self.step.evaluator.conditions("validate", policy, input, params, write) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(why) => return self.deny(policy, binding, 0, why, ""),
+        }
+        let mut activation = input.activation(params);
+        for (name, variable) in &policy.variables {
+            if let Ok(program) = &variable.program {
+                activation = activation.policy_variable(name, program);
+            }
+        }
+        let mut budget = Budget::new(RUNTIME_BUDGET);
+        let before = self.denials.len();
+        let mut failed = Vec::new();
+        for (index, validation) in policy.validations.iter().enumerate() {
+            match evaluate(&validation.expression, &activation, &mut budget) {
+                Ok(value) if value == Some(true) => {}
+                Ok(_) => failed.push((index, None)),
+                Err(why) => failed.push((index, Some(why))),
+            }
+        }
+        for (index, error) in failed {
+            let validation = &policy.validations[index];
+            match error {
+                Some(_) if policy.fails_open => {}
+                Some(why) => self.deny(policy, binding, index, why, ""),
+                None => {
+                    let message = message(validation, &activation, &mut budget);
+                    self.deny(policy, binding, index, message, &validation.reason);
+                }
+            }
+        }
+        self.annotate(policy, binding, &activation);
+        let verdict = if self.denials.len() > before { "denied" } else { "allowed" };
+        let mut detail = json!({"binding": &*binding.name, "cost": budget.used()});
+        if let Some(denial) = self.denials.get(before) {
+            detail["because"] = json!(denial.message);
+        }
+        write.context.trace.step_with("validate", policy.name.to_string(), verdict, since, Some(detail));
+    }
+
+    /// A validation failed: what the binding wants to come of it.
+    fn deny(&mut self, policy: &Policy, binding: &Binding, index: usize, message: String, reason: &str) {
+        let trace = &self.write.context.trace;
+        for action in &binding.actions {
+            match action.as_str() {
+                "Deny" => self.denials.push(Denial {
+                    policy: policy.name.clone(),
+                    binding: Some(binding.name.clone()),
+                    message: message.clone(),
+                    reason: reason.to_owned(),
+                }),
+                "Warn" => trace.warn(format!(
+                    "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
+                    policy.name, binding.name
+                )),
+                "Audit" => {
+                    let value = format!(
+                        "[{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{index},\"validationActions\":{}}}]",
+                        json!(message),
+                        json!(&*policy.name),
+                        json!(&*binding.name),
+                        json!(binding.actions)
+                    );
+                    trace.annotate("validation.policy.admission.k8s.io/validation_failure", value);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn annotate<'p>(&mut self, policy: &'p Policy, binding: &Binding, activation: &Activation<'p>) {
+        let mut budget = Budget::new(RUNTIME_BUDGET);
+        for (key, expression) in &policy.audit_annotations {
+            let value = run(expression, activation, &mut budget).map(|value| match value {
+                usher_cel::Value::String(text) => Some(text.trim().to_owned()),
+                _ => None,
+            });
+            match value {
+                Ok(Some(mut text)) if !text.is_empty() => {
+                    if text.len() > MAX_ANNOTATION_BYTES {
+                        let cut = (0..=MAX_ANNOTATION_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+                        text.truncate(cut);
+                    }
+                    let values = self.annotations.entry(format!("{}/{key}", policy.name)).or_default();
+                    if !values.contains(&text) {
+                        values.push(text);
+                    }
+                }
+                Ok(_) => {}
+                Err(_) if policy.fails_open => {}
+                Err(why) => self.denials.push(Denial {
+                    policy: policy.name.clone(),
+                    binding: Some(binding.name.clone()),
+                    message: why,
+                    reason: String::new(),
+                }),
+            }
+        }
+    }
+
+    fn finish(self) -> Result<(), Status> {
+        for (key, values) in self.annotations {
+            self.write.context.trace.annotate(key, values.join(", "));
+        }
+        match self.denials.into_iter().next() {
+            Some(denial) => Err(denial.into_status(self.write, "ValidatingAdmissionPolicy")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Evaluates an expression; errors in the words of a real server.
+pub fn run<'a>(expression: &'a Expression, activation: &Activation<'a>, budget: &mut Budget) -> Result<usher_cel::Value<'a>, String> {
+    let program = expression.program.as_ref().map_err(Clone::clone)?;
+    program.evaluate(activation, budget).map(|evaluation| evaluation.value).map_err(|error| failure(&expression.source, &error))
+}
+
+fn evaluate<'a>(expression: &'a Expression, activation: &Activation<'a>, budget: &mut Budget) -> Result<Option<bool>, String> {
+    run(expression, activation, budget).map(|value| value.as_bool())
+}
+
+/// What a failed validation says: what its expression computes, what it was given, or the expression itself.
+fn message<'a>(validation: &'a Validation, activation: &Activation<'a>, budget: &mut Budget) -> String {
+    let computed = validation.message_expression.as_ref().and_then(|expression| run(expression, activation, budget).ok());
+    let computed = computed.as_ref().and_then(|value| value.as_str()).map(str::trim).unwrap_or_default();
+    if !computed.is_empty() && computed.len() <= MAX_MESSAGE_BYTES && !computed.contains('\n') {
+        return computed.to_owned();
+    }
+    match validation.message.is_empty() {
+        false => validation.message.clone(),
+        true => format!("failed expression: {}", validation.expression.source.trim()),
+    }
+}
