@@ -36,12 +36,9 @@ fn validate(resource: &Resource, object: &Value, old: Option<&Value>, errors: &m
         matches!(error.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
     };
     match errors.iter().any(blocking) {
-        true => errors.push(FieldError {
-            field: "<nil>".into(),
-            reason: FieldReason::Invalid,
-            value: "null".into(),
-            detail: UNCHECKED.into(),
-        }),
+        true => {
+            errors.push(FieldError { field: "<nil>".into(), reason: FieldReason::Invalid, value: "null".into(), detail: UNCHECKED.into() })
+        }
         false => rules.validate(object, old, errors),
     }
 }

@@ -199,7 +199,10 @@ fn names_of(spec: &Value, errors: &mut Errors) {
             return;
         }
         let wrong = names::label_1035(&name.to_ascii_lowercase());
-        if !wrong.is_empty() || (!matches!(path.to_string().as_str(), "spec.names.kind" | "spec.names.listKind") && name.bytes().any(|b| b.is_ascii_uppercase())) {
+        if !wrong.is_empty()
+            || (!matches!(path.to_string().as_str(), "spec.names.kind" | "spec.names.listKind")
+                && name.bytes().any(|b| b.is_ascii_uppercase()))
+        {
             let wrong = if wrong.is_empty() { names::label_1035(name) } else { wrong };
             errors.push(invalid(&path, name, wrong.join(",")));
         }
@@ -249,7 +252,8 @@ fn conversion(spec: &Value, errors: &mut Errors) {
 /// Groups of the Kubernetes project need somebody's word for it that they were approved.
 fn approval(definition: &Value, errors: &mut Errors) {
     let group = text(&definition["spec"], "group");
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|d| group == *d || group.strip_suffix(d).is_some_and(|rest| rest.ends_with('.')));
+    let protected =
+        ["k8s.io", "kubernetes.io"].iter().any(|d| group == *d || group.strip_suffix(d).is_some_and(|rest| rest.ends_with('.')));
     if !protected {
         return;
     }

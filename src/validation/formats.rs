@@ -22,7 +22,9 @@ pub fn is(format: &str, text: &str) -> bool {
         "uuid5" => is_uuid(text, Some(b'5')),
         "hostname" => names::subdomain(&text.to_ascii_lowercase()).is_empty(),
         "email" => text.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty() && !text.contains(' ')),
-        "uri" => !text.is_empty() && !text.contains(|c: char| c.is_ascii_control() || c == ' ') && (text.contains(':') || text.starts_with('/')),
+        "uri" => {
+            !text.is_empty() && !text.contains(|c: char| c.is_ascii_control() || c == ' ') && (text.contains(':') || text.starts_with('/'))
+        }
         "mac" => is_mac(text),
         "hexcolor" => {
             let digits = text.strip_prefix('#').unwrap_or(text);
@@ -59,7 +61,8 @@ fn is_duration(text: &str) -> bool {
         let (amount, tail) = rest.split_at(end);
         let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        let known = matches!(unit.trim(), "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h" | "d" | "w" | "day" | "days" | "week" | "weeks");
+        let known =
+            matches!(unit.trim(), "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h" | "d" | "w" | "day" | "days" | "week" | "weeks");
         if amount.parse::<f64>().is_err() || !known {
             return false;
         }

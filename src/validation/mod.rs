@@ -4,6 +4,11 @@
 //! Metadata is the same for all kinds; custom resources are checked by their schema and its rules; built-in kinds have a
 //! file per subject.
 
+mod autoscaling;
+mod batch;
+mod cluster;
+mod config;
+mod container;
 mod custom;
 mod definition;
 mod field;
@@ -11,11 +16,20 @@ mod formats;
 mod kinds;
 mod metadata;
 mod names;
+mod networking;
+mod pod;
+mod policy;
+mod rbac;
 mod rules;
+mod scheduling;
 mod schema;
 mod selector;
+mod service;
+mod storage;
 mod structural;
+mod volume;
 mod webhook;
+mod workload;
 
 use serde_json::Value;
 

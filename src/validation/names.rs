@@ -93,7 +93,9 @@ pub fn qualified(name: &str) -> Wrong {
             part
         }
         Some(_) => {
-            return vec![format!("a valid label key {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
+            return vec![format!(
+                "a valid label key {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
         }
     };
     if part.is_empty() {

@@ -279,7 +279,8 @@ pub fn list_types(schema: &Schema, value: &Value, old: Option<&Value>, path: &Pa
             match list_type {
                 ListType::Set => errors.extend(duplicates(list).map(|i| FieldError::duplicate(path.index(i), &list[i]))),
                 ListType::Map(keys) => {
-                    let key = |item: &Value| -> Value { keys.iter().filter_map(|k| Some((k.to_string(), item.get(&**k)?.clone()))).collect() };
+                    let key =
+                        |item: &Value| -> Value { keys.iter().filter_map(|k| Some((k.to_string(), item.get(&**k)?.clone()))).collect() };
                     let named: Vec<Value> = list.iter().map(key).collect();
                     errors.extend(duplicates(&named).map(|i| FieldError::duplicate(path.index(i), &named[i])));
                 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::field::{self, Errors, Path, has, invalid, items, text};
+use super::field::{self, Errors, Path, invalid, items, text};
 use super::{metadata, names};
 use crate::status::FieldError;
 
@@ -69,7 +69,8 @@ pub fn node_selector_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
                     errors.push(FieldError::forbidden(path.field("values"), why));
                 }
                 "Gt" | "Lt" if values.len() != 1 => {
-                    errors.push(FieldError::required(path.field("values"), "must be specified single value when `operator` is 'Lt' or 'Gt'"));
+                    errors
+                        .push(FieldError::required(path.field("values"), "must be specified single value when `operator` is 'Lt' or 'Gt'"));
                 }
                 "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
                 operator => errors.push(invalid(&path.field("operator"), operator, "not a valid selector operator")),
@@ -84,15 +85,10 @@ pub fn node_selector_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A selector that has to be there, and to select something.
-pub fn required(owner: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let at = path.field("selector");
-    if !has(owner, "selector") {
-        errors.push(FieldError::required(at, ""));
-        return;
+/// Whether a selector takes the Pods of a template. An absent one takes none, an empty one any.
+pub fn takes(selector: &Value, template: &Value) -> bool {
+    if !selector.is_object() {
+        return false;
     }
-    label_selector(&owner["selector"], &at, errors);
-    if is_empty(&owner["selector"]) {
-        errors.push(FieldError::invalid(at, &owner["selector"], "empty selector is invalid for deployment"));
-    }
+    is_empty(selector) || crate::object::selector::LabelSelector::from_value(selector).is_none_or(|s| s.matches_value(template))
 }

@@ -429,7 +429,10 @@ mod tests {
         let rule = json!([{"rule": "self.b > 1"}]);
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "x-kubernetes-validations": rule});
         let told = found(schema);
-        assert!(told[0].starts_with("s.x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.b \\u003e 1\",\"Message\":\"\","), "{told:?}");
+        assert!(
+            told[0].starts_with("s.x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.b \\u003e 1\",\"Message\":\"\","),
+            "{told:?}"
+        );
         assert!(told[0].ends_with("compilation failed: ERROR: <input>:1:5: undefined field 'b'\n | self.b > 1\n | ....^"), "{told:?}");
     }
 }
