@@ -1,6 +1,7 @@
 //! The road from a bound Pod to a running one, over the real server: scheduler, kubelets and mock runtime as clients of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
@@ -9,18 +10,53 @@ use serde_json::{Value, json};
 use usher::Server;
 use usher::request::User;
 use usher_components::cri::mock::behaviour::PREFIX;
-use usher_components::kubelet::Nodes;
+use usher_components::kubelet::{NodeConfig, Nodes};
 use usher_components::runtime::{ClientFor, Handle, Identity};
 use usher_components::{Clock, Options, Selection};
 
-/// Clients of a server in this process, each with its own identity.
-struct Door(axum::Router);
+/// Clients of a server in this process, each with its own identity, through a line that can be bad.
+struct Door {
+    router: axum::Router,
+    faults: Faults,
+}
+
+/// What goes wrong on the way.
+#[derive(Clone, Default)]
+struct Faults {
+    /// The first write of every client is answered with 409.
+    conflict_first: bool,
+    /// Watches end after so many pieces.
+    cut_watches_after: Option<usize>,
+}
 
 impl ClientFor for Door {
     fn client(&self, identity: &Identity) -> kube::Client {
         let mut groups: Vec<&str> = identity.groups.iter().map(String::as_str).collect();
         groups.push("system:authenticated");
-        usher::client::client(&self.0, User::new(&identity.name, &groups))
+        let user = Arc::new(User::new(&identity.name, &groups));
+        let (router, faults) = (self.router.clone(), self.faults.clone());
+        let untouched = Arc::new(AtomicBool::new(faults.conflict_first));
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (router, user, untouched, cut) = (router.clone(), user.clone(), untouched.clone(), faults.cut_watches_after);
+            async move {
+                if request.method() != http::Method::GET && untouched.swap(false, Ordering::SeqCst) {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409, "message": "no"});
+                    let response = http::Response::builder().status(409).body(axum::body::Body::from(status.to_string())).unwrap();
+                    return Ok::<_, std::convert::Infallible>(response);
+                }
+                let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+                let mut request = request.map(axum::body::Body::new);
+                request.extensions_mut().insert(usher::authn::InProcess(user));
+                let response = tower::ServiceExt::oneshot(router, request).await?;
+                Ok(match cut.filter(|_| watch) {
+                    Some(pieces) => {
+                        response.map(|body| axum::body::Body::from_stream(futures::StreamExt::take(body.into_data_stream(), pieces)))
+                    }
+                    None => response,
+                })
+            }
+        });
+        kube::Client::new(service, "default")
     }
 }
 
@@ -50,6 +86,10 @@ struct Cluster {
 
 impl Cluster {
     async fn start(nodes: Nodes, clock: Clock) -> Self {
+        Self::start_with(nodes, clock, &["scheduler", "kubelet"], Faults::default()).await
+    }
+
+    async fn start_with(nodes: Nodes, clock: Clock, components: &[&str], faults: Faults) -> Self {
         let server = Server::builder().in_memory().start().await.unwrap();
         let client = server.client();
         let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -59,8 +99,9 @@ impl Cluster {
         }
         allow_components(&client).await;
         let options = Options { nodes: nodes.clone(), ..Options::default() };
-        let selection = Selection::only(&["scheduler", "kubelet"]);
-        let components = usher_components::start(&selection, Arc::new(Door(server.router())), clock.clone(), options).unwrap();
+        let selection = Selection::only(components);
+        let door = Door { router: server.router(), faults };
+        let components = usher_components::start(&selection, Arc::new(door), clock.clone(), options).unwrap();
         Self { _server: server, client, nodes, clock, components }
     }
 
@@ -304,6 +345,15 @@ async fn a_cordoned_node_takes_no_new_pods_and_a_new_node_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_evicted_pod_leaves_its_node() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    cluster.create("web", &[], nginx()).await;
+    cluster.running("web").await;
+    cluster.pods().evict("web", &kube::api::EvictParams::default()).await.unwrap();
+    cluster.wait("web", Value::is_null).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_more_important_pod_takes_the_place_of_a_less_important_one() {
     let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
     let asks = |priority: i32| json!({"priority": priority, "containers": [{"name": "c", "image": "nginx:1.27", "resources": {"requests": {"cpu": "12"}}}]});
@@ -335,6 +385,100 @@ async fn restarting_the_kubelets_and_the_scheduler_restarts_no_container() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_on_the_first_write_of_each_component_is_survived() {
+    let faults = Faults { conflict_first: true, ..Faults::default() };
+    let cluster = Cluster::start_with(Nodes::mock(1), Clock::system(), &["scheduler", "kubelet"], faults).await;
+    cluster.create("web", &[], nginx()).await;
+    cluster.running("web").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_are_cut_again_and_again_are_survived() {
+    for pieces in [1, 2, 3] {
+        let faults = Faults { cut_watches_after: Some(pieces), ..Faults::default() };
+        let cluster = Cluster::start_with(Nodes::mock(2), Clock::system(), &["scheduler", "kubelet"], faults).await;
+        for number in 0..5 {
+            cluster.create(&format!("p-{number}"), &[], nginx()).await;
+        }
+        for number in 0..5 {
+            cluster.running(&format!("p-{number}")).await;
+        }
+        cluster.pods().delete("p-0", &DeleteParams::default()).await.unwrap();
+        cluster.wait("p-0", Value::is_null).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_from_outside_can_take_the_schedulers_place() {
+    let cluster = Cluster::start_with(Nodes::mock(1), Clock::system(), &["kubelet"], Faults::default()).await;
+    cluster.create("web", &[], nginx()).await;
+    let (client, nodes): (_, Api<Node>) = (cluster.client.clone(), Api::all(cluster.client.clone()));
+    let node = loop {
+        match nodes.list(&ListParams::default()).await.unwrap().items.pop() {
+            Some(node) => break node.metadata.name.unwrap(),
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    // All there is to a scheduler: for every Pod without a node, a binding.
+    let pods: Api<Pod> = Api::all(client.clone());
+    for pod in pods.list(&ListParams::default().fields("spec.nodeName=")).await.unwrap() {
+        let name = pod.metadata.name.unwrap();
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": node}});
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.metadata.namespace.unwrap());
+        let _: Value = pods.create_subresource("binding", &name, &PostParams::default(), &binding).await.unwrap();
+    }
+    cluster.running("web").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_refers_to_a_missing_config_map_waits_for_it() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::virtual_clock()).await;
+    let env = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}}]);
+    cluster.create("needs", &[], json!({"containers": [{"name": "c", "image": "nginx:1.27", "env": env}]})).await;
+    let pod = cluster.wait("needs", |pod| waiting(pod) == "CreateContainerConfigError").await;
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"], "configmap \"settings\" not found");
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    let map = serde_json::from_value(json!({"metadata": {"name": "settings"}, "data": {"a": "1"}})).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    cluster.clock.advance(Duration::from_secs(11)).await;
+    cluster.running("needs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_pod_runs_and_has_a_mirror() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = NodeConfig { static_pod_path: Some(directory.path().to_owned()), ..NodeConfig::default() };
+    let nodes = Nodes::new(config, None);
+    nodes.add("node-1");
+    let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: proxy}\nspec: {containers: [{name: c, image: 'nginx:1.27'}]}\n";
+    std::fs::write(directory.path().join("proxy.yaml"), manifest).unwrap();
+    let cluster = Cluster::start(nodes, Clock::system()).await;
+    let mirror = cluster.running("proxy-node-1").await;
+    assert_eq!(mirror["metadata"]["annotations"]["kubernetes.io/config.source"], "file");
+    std::fs::remove_file(directory.path().join("proxy.yaml")).unwrap();
+    cluster.wait("proxy-node-1", Value::is_null).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_pods_is_written_once_each() {
+    let cluster = Cluster::start(Nodes::mock(5), Clock::system()).await;
+    cluster.create("first", &[], nginx()).await;
+    cluster.running("first").await;
+    for number in 0..50 {
+        cluster.create(&format!("p-{number}"), &[], nginx()).await;
+    }
+    for number in 0..50 {
+        let pod = cluster.running(&format!("p-{number}")).await;
+        // Created, bound, and one status that says it all: nothing else may have touched it.
+        let managers = pod["metadata"]["managedFields"].as_array().unwrap().len();
+        assert!(managers <= 3, "{:#}", pod["metadata"]["managedFields"]);
+        assert_eq!(pod["status"]["phase"], "Running");
+    }
+}
+
+/// The figures of the road, for a release build: `cargo test --release --test main -- --ignored a_thousand_pods --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement, not a test"]
 async fn a_thousand_pods_over_twenty_nodes_are_bound_and_ready_soon() {
     let cluster = Cluster::start(Nodes::mock(20), Clock::system()).await;
     let nodes: Api<Node> = Api::all(cluster.client.clone());

@@ -5,8 +5,11 @@
 use std::sync::Arc;
 
 use super::plugins::default_toleration_seconds::DefaultTolerationSeconds;
+use super::plugins::limit_ranger::LimitRanger;
 use super::plugins::namespace_lifecycle::NamespaceLifecycle;
+use super::plugins::node_restriction::NodeRestriction;
 use super::plugins::priority::Priority;
+use super::plugins::resource_quota::ResourceQuota;
 use super::plugins::service_account::ServiceAccount;
 use super::plugins::taint_nodes_by_condition::TaintNodesByCondition;
 use super::webhook::Caller;
@@ -93,12 +96,16 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
     });
     let plugins = vec![
         mutating(NamespaceLifecycle(cluster.clone()), ON),
+        both(LimitRanger(cluster.clone()), ON),
         both(ServiceAccount(cluster.clone()), ON),
+        // Off by default in kube-apiserver, and on in every cluster that has kubelets.
+        mutating(NodeRestriction(cluster.clone()), ON),
         mutating(TaintNodesByCondition, ON),
         both(Priority(cluster.clone()), ON),
         mutating(DefaultTolerationSeconds, ON),
         mutating(MutatingAdmissionWebhook { hooks: mutating_hooks, caller: caller.clone() }, ON),
         validating(ValidatingAdmissionWebhook { hooks: validating_hooks, caller }, ON),
+        validating(ResourceQuota::new(cluster.clone()), ON),
     ];
     assemble(settings, plugins)
 }

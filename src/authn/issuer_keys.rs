@@ -88,10 +88,10 @@ impl IssuerKeys {
     async fn fetch(&self, seen: Option<&Arc<Fetched>>) -> Result<Arc<Fetched>, String> {
         let mut last = self.fetching.lock().await;
         // Somebody else may have fetched while this one waited.
-        if let Some(current) = self.fetched.load_full() {
-            if seen.is_none_or(|seen| !Arc::ptr_eq(seen, &current)) {
-                return Ok(current);
-            }
+        if let Some(current) = self.fetched.load_full()
+            && seen.is_none_or(|seen| !Arc::ptr_eq(seen, &current))
+        {
+            return Ok(current);
         }
         if last.is_some_and(|at| at.elapsed() < self.pause) {
             return Err("asked too recently".into());

@@ -124,10 +124,10 @@ impl Issuer {
                 extra.push((key.clone(), values));
             }
         }
-        if let Some(id) = claims.get("jti").and_then(Value::as_str).filter(|id| !id.is_empty()) {
-            if !extra.iter().any(|(key, _)| key == CREDENTIAL_ID) {
-                extra.push((CREDENTIAL_ID.to_owned(), vec![format!("JTI={id}")]));
-            }
+        if let Some(id) = claims.get("jti").and_then(Value::as_str).filter(|id| !id.is_empty())
+            && !extra.iter().any(|(key, _)| key == CREDENTIAL_ID)
+        {
+            extra.push((CREDENTIAL_ID.to_owned(), vec![format!("JTI={id}")]));
         }
         let user = User { name, uid, groups, extra };
         if !self.user_rules.is_empty() {

@@ -71,10 +71,10 @@ impl TokenAuthenticator for TokenReviewWebhook {
         Box::pin(async move {
             let now = (self.now)().as_second();
             let key = digest([token.as_bytes()].into_iter().chain(audiences.iter().map(String::as_bytes)));
-            if let Some((until, answer)) = self.answers.get(&key) {
-                if now < until {
-                    return answer;
-                }
+            if let Some((until, answer)) = self.answers.get(&key)
+                && now < until
+            {
+                return answer;
             }
             let answer = self.ask(token, audiences).await.map_err(Unauthenticated)?;
             if self.seconds > 0 {

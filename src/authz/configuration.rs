@@ -265,6 +265,8 @@ authorizers:
     #[test]
     fn every_mistake_is_told_with_its_field() {
         let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = "{current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]}";
+        std::fs::write(directory.path().join("webhook.kubeconfig"), kubeconfig).unwrap();
         let wrong = |from: &str, to: &str, says: &str| {
             assert!(FILE.contains(from), "{from}");
             let error = modes().from_file(FILE.replace(from, to).as_bytes(), directory.path()).map(|_| ()).unwrap_err();
@@ -278,7 +280,7 @@ authorizers:
         wrong("type: RBAC", "type: Nope", "authorizers[2].type");
         wrong("in request.groups", "in request.nope", "matchConditions[0].expression: Invalid value");
         wrong("failurePolicy: Deny", "failurePolicies: Deny", "unknown field");
-        wrong("timeout: 3s", "timeout: 3s", "cannot read");
+        wrong("webhook.kubeconfig", "missing.kubeconfig", "cannot read");
     }
 
     #[test]

@@ -78,10 +78,10 @@ impl WebhookAuthorizer {
         let text = spec.to_string();
         let key = digest([text.as_bytes()]);
         let now = (self.now)().as_second();
-        if let Some((until, decision)) = self.answers.get(&key) {
-            if now < until {
-                return Ok(decision);
-            }
+        if let Some((until, decision)) = self.answers.get(&key)
+            && now < until
+        {
+            return Ok(decision);
         }
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
         let decision = read(&self.client.post(&review).await?["status"])?;

@@ -194,7 +194,7 @@ fn parse_store(text: &str) -> Result<StoreChoice, String> {
     }
 }
 
-async fn wait_for_signal() -> Result<(), String> {
+pub(super) async fn wait_for_signal() -> Result<(), String> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
@@ -205,7 +205,7 @@ async fn wait_for_signal() -> Result<(), String> {
     Ok(())
 }
 
-fn log_to_stderr() {
+pub(super) fn log_to_stderr() {
     use std::io::IsTerminal;
     let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG").unwrap_or_else(|_| "warn,usher=info".into());
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

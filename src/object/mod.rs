@@ -13,6 +13,9 @@ use crate::store::{Key, Revision};
 
 const METADATA: &[u8] = b"\"metadata\":{";
 
+/// Labels as pairs of key and value.
+type Labels = Box<[(Box<str>, Box<str>)]>;
+
 /// An object as readers share it: complete JSON at one revision.
 #[derive(Debug)]
 pub struct Object {
@@ -24,7 +27,7 @@ pub struct Object {
     pub json: Bytes,
     head: usize,
     parsed: OnceLock<Arc<Value>>,
-    labels: OnceLock<Box<[(Box<str>, Box<str>)]>>,
+    labels: OnceLock<Labels>,
 }
 
 impl Object {

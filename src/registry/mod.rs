@@ -262,7 +262,7 @@ impl Registry {
         let mut custom: Vec<Arc<Resource>> = custom.into_iter().map(Into::into).collect();
         custom.retain(|c| !self.builtin.iter().any(|b| b.group == c.group && b.version == c.version && b.plural == c.plural));
         custom.sort_by(|a, b| {
-            (&a.group).cmp(&b.group).then_with(|| custom::compare_versions(&a.version, &b.version)).then_with(|| a.plural.cmp(&b.plural))
+            a.group.cmp(&b.group).then_with(|| custom::compare_versions(&a.version, &b.version)).then_with(|| a.plural.cmp(&b.plural))
         });
         let mut resources = self.builtin.clone();
         resources.append(&mut custom);

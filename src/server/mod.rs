@@ -110,15 +110,18 @@ impl Builder {
     /// Starts the server.
     pub async fn start(self) -> Result<Server, StartError> {
         let fail = |text: String| StartError(text);
+        let redb_options = || {
+            let clock = self.clock.clone();
+            RedbOptions { durability: self.durability, now: Arc::new(move || clock.now().as_microsecond()), ..RedbOptions::default() }
+        };
         let store: Arc<dyn Store> = match (&self.store, &self.data_dir) {
             (StoreChoice::Redb, Some(directory)) => {
                 std::fs::create_dir_all(directory)
                     .map_err(|e| fail(format!("cannot use the data directory {}: {e}", directory.display())))?;
-                let options = RedbOptions { durability: self.durability, ..RedbOptions::default() };
-                RedbStore::open(directory.join("store.redb"), options).map_err(|e| fail(e.to_string()))?
+                RedbStore::open(directory.join(crate::store::redb::FILE), redb_options()).map_err(|e| fail(e.to_string()))?
             }
             (StoreChoice::Redb, None) => return Err(fail("a store on disk needs a data directory".into())),
-            (StoreChoice::Memory, _) => RedbStore::in_memory().map_err(|e| fail(e.to_string()))?,
+            (StoreChoice::Memory, _) => RedbStore::in_memory_with(redb_options()).map_err(|e| fail(e.to_string()))?,
             (StoreChoice::Etcd(options), _) => EtcdStore::connect(options.clone()).await.map_err(|e| fail(e.to_string()))?,
         };
         let state = State::over(store, Settings::default()).await.map_err(|e| fail(e.to_string()))?;

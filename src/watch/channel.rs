@@ -123,12 +123,6 @@ impl Channel {
         self.bell.subscribe()
     }
 
-    /// The sequence number that the next event will get.
-    pub fn end(&self) -> u64 {
-        let ring = self.ring.read();
-        ring.first + ring.events.len() as u64
-    }
-
     /// The revision behind which the ring is complete, and the sequence number of the first event after `revision`.
     pub fn position(&self, revision: Revision) -> (Revision, u64) {
         let ring = self.ring.read();

@@ -45,16 +45,26 @@ impl Checked {
         &self.references[id as usize]
     }
 
-    /// The name of the function that a call node calls, and its target if it has one.
-    pub fn function(&self, id: ExprId) -> Option<(&str, Option<ExprId>, &[ExprId], &[&'static Overload])> {
+    /// What a call node calls.
+    pub fn function(&self, id: ExprId) -> Option<Called<'_>> {
         let Expr::Call { function, target, args } = self.ast.expr(id) else {
             return None;
         };
         Some(match self.reference(id) {
-            Reference::Function { name, namespaced, overloads } => (name, target.filter(|_| !namespaced), args, overloads),
-            _ => (function, *target, args, &[]),
+            Reference::Function { name, namespaced, overloads } => {
+                Called { function: name, target: target.filter(|_| !namespaced), args, overloads }
+            }
+            _ => Called { function, target: *target, args, overloads: &[] },
         })
     }
+}
+
+/// A call: the full name of the function, its target if it has one, its arguments and what it can mean.
+pub(crate) struct Called<'c> {
+    pub function: &'c str,
+    pub target: Option<ExprId>,
+    pub args: &'c [ExprId],
+    pub overloads: &'c [&'static Overload],
 }
 
 pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<Finding>> {

@@ -1,12 +1,12 @@
 //! From tokens to a tree, by recursive descent with precedence climbing. The depth of nesting and the length of
 //! chains are bounded as in Kubernetes (250), as is the size of the text (100,000 code points), so no input can
-//! exhaust the stack. Stops at the first syntax error; macros are recognised in [`crate::macros`].
+//! exhaust the stack. Stops at the first syntax error; what stands in
+//! brackets is in [`crate::aggregates`], macros are recognised in [`crate::macros`].
 
 use std::sync::Arc;
 
-use crate::ast::{Ast, Entry, Expr, ExprId, Literal, operators};
+use crate::ast::{Ast, Expr, ExprId, Literal, operators};
 use crate::lexer::{Lexeme, Token, lex};
-use crate::literal;
 use crate::macros;
 use crate::source::Finding;
 
@@ -40,7 +40,7 @@ const RESERVED: [&str; 17] = [
 /// A syntax error has been reported; there is nothing to go on with.
 pub(crate) struct Stop;
 
-type Parsed<T> = Result<T, Stop>;
+pub(crate) type Parsed<T> = Result<T, Stop>;
 
 pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
     let size = source.chars().count();
@@ -108,29 +108,29 @@ impl<'s> Parser<'s> {
         self.unexpected(kind, "<EOF>")
     }
 
-    fn lexeme(&self) -> Lexeme {
+    pub fn lexeme(&self) -> Lexeme {
         self.tokens[self.at.min(self.tokens.len() - 1)]
     }
 
-    fn peek(&self) -> Token {
+    pub fn peek(&self) -> Token {
         self.lexeme().token
     }
 
-    fn peek_at(&self, ahead: usize) -> Token {
+    pub fn peek_at(&self, ahead: usize) -> Token {
         self.tokens.get(self.at + ahead).map_or(Token::End, |l| l.token)
     }
 
-    fn advance(&mut self) -> Lexeme {
+    pub fn advance(&mut self) -> Lexeme {
         let lexeme = self.lexeme();
         self.at += 1;
         lexeme
     }
 
-    fn eat(&mut self, token: Token) -> Option<Lexeme> {
+    pub fn eat(&mut self, token: Token) -> Option<Lexeme> {
         (self.peek() == token).then(|| self.advance())
     }
 
-    fn text(&self, lexeme: Lexeme) -> &'s str {
+    pub fn text(&self, lexeme: Lexeme) -> &'s str {
         &self.source[lexeme.start as usize..lexeme.end as usize]
     }
 
@@ -146,14 +146,14 @@ impl<'s> Parser<'s> {
         if lexeme.token == Token::End { "<EOF>" } else { self.text(lexeme) }
     }
 
-    fn unexpected<T>(&mut self, kind: &str, expected: &str) -> Parsed<T> {
+    pub fn unexpected<T>(&mut self, kind: &str, expected: &str) -> Parsed<T> {
         let lexeme = self.lexeme();
         let shown = self.shown(lexeme);
         self.report(lexeme.start, format!("Syntax error: {kind} input '{shown}' expecting {expected}"));
         Err(Stop)
     }
 
-    fn expect(&mut self, token: Token, name: &str) -> Parsed<Lexeme> {
+    pub fn expect(&mut self, token: Token, name: &str) -> Parsed<Lexeme> {
         if let Some(lexeme) = self.eat(token) {
             return Ok(lexeme);
         }
@@ -180,7 +180,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Adds a node; `start` is where its text begins, it ends at the last token read.
-    fn node(&mut self, offset: u32, start: u32, height: u32, expr: Expr) -> ExprId {
+    pub fn node(&mut self, offset: u32, start: u32, height: u32, expr: Expr) -> ExprId {
         self.nodes.push(expr);
         self.offsets.push(offset);
         self.spans.push((start, self.last_end()));
@@ -188,7 +188,7 @@ impl<'s> Parser<'s> {
         (self.nodes.len() - 1) as ExprId
     }
 
-    fn height(&self, ids: impl IntoIterator<Item = ExprId>) -> u32 {
+    pub fn height(&self, ids: impl IntoIterator<Item = ExprId>) -> u32 {
         ids.into_iter().map(|id| self.heights[id as usize]).max().unwrap_or(0)
     }
 
@@ -198,7 +198,7 @@ impl<'s> Parser<'s> {
         self.node(offset, start, height, call)
     }
 
-    fn expr(&mut self) -> Parsed<ExprId> {
+    pub fn expr(&mut self) -> Parsed<ExprId> {
         self.expr_depth += 1;
         if self.expr_depth > MAX_RECURSION_DEPTH {
             return self.too_deep();
@@ -284,7 +284,9 @@ impl<'s> Parser<'s> {
         let (token, function) = match first.token {
             Token::Exclamation => (Token::Exclamation, operators::NOT),
             // A single sign before a number belongs to the number.
-            Token::Minus if matches!(self.peek_at(1), Token::Int | Token::Float) => return self.member(),
+            Token::Minus if matches!(self.peek_at(1), Token::Int | Token::Float) => {
+                return self.member();
+            }
             Token::Minus => (Token::Minus, operators::NEGATE),
             _ => return self.member(),
         };
@@ -475,128 +477,6 @@ impl<'s> Parser<'s> {
             None => Expr::Call { function: name, target: None, args },
         };
         Ok(self.node(open.start, start, height, expr))
-    }
-
-    /// Whether `a.b.c{` comes next.
-    fn starts_message(&self) -> bool {
-        let mut ahead = 1;
-        while self.peek_at(ahead) == Token::Dot && self.peek_at(ahead + 1) == Token::Ident {
-            ahead += 2;
-        }
-        self.peek_at(ahead) == Token::LeftBrace
-    }
-
-    fn message(&mut self, start: u32, absolute: bool) -> Parsed<ExprId> {
-        let mut name = String::from(if absolute { "." } else { "" });
-        loop {
-            let lexeme = self.advance();
-            match lexeme.token {
-                Token::LeftBrace => {
-                    let fields = self.fields()?;
-                    let height = self.height(fields.iter().map(|f| f.value));
-                    let expr = Expr::Struct { name: name.into(), fields };
-                    return Ok(self.node(lexeme.start, start, height, expr));
-                }
-                _ => name.push_str(self.text(lexeme)),
-            }
-        }
-    }
-
-    fn fields(&mut self) -> Parsed<Vec<Entry<Arc<str>>>> {
-        let mut fields = Vec::new();
-        while self.peek() != Token::RightBrace && !(self.peek() == Token::Comma && self.peek_at(1) == Token::RightBrace) {
-            let optional = self.eat(Token::Question).is_some();
-            let lexeme = self.lexeme();
-            let key = match lexeme.token {
-                Token::Ident => self.text(lexeme).into(),
-                Token::EscapedIdent => {
-                    let text = self.text(lexeme);
-                    text[1..text.len() - 1].into()
-                }
-                _ => return self.unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}"),
-            };
-            self.advance();
-            let colon = self.expect(Token::Colon, "':'")?;
-            let value = self.expr()?;
-            fields.push(Entry { offset: colon.start, key, value, optional });
-            if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
-                break;
-            }
-            self.advance();
-        }
-        self.eat(Token::Comma);
-        self.close(Token::RightBrace, "'}'")?;
-        Ok(fields)
-    }
-
-    fn close(&mut self, token: Token, name: &str) -> Parsed<()> {
-        if self.eat(token).is_some() {
-            return Ok(());
-        }
-        let expected = format!("{{{name}, ','}}");
-        self.unexpected("mismatched", &expected)
-    }
-
-    fn list(&mut self) -> Parsed<ExprId> {
-        let open = self.advance();
-        let mut items = Vec::new();
-        let mut optional = Vec::new();
-        while !matches!(self.peek(), Token::RightBracket | Token::Comma) {
-            if self.eat(Token::Question).is_some() {
-                optional.push(items.len());
-            }
-            items.push(self.expr()?);
-            if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBracket {
-                break;
-            }
-            self.advance();
-        }
-        self.eat(Token::Comma);
-        self.close(Token::RightBracket, "']'")?;
-        let height = self.height(items.iter().copied());
-        Ok(self.node(open.start, open.start, height, Expr::List { items, optional }))
-    }
-
-    fn map(&mut self) -> Parsed<ExprId> {
-        let open = self.advance();
-        let mut entries = Vec::new();
-        while !matches!(self.peek(), Token::RightBrace | Token::Comma) {
-            let optional = self.eat(Token::Question).is_some();
-            let key = self.expr()?;
-            let colon = self.expect(Token::Colon, "':'")?;
-            let value = self.expr()?;
-            entries.push(Entry { offset: colon.start, key, value, optional });
-            if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
-                break;
-            }
-            self.advance();
-        }
-        self.eat(Token::Comma);
-        self.close(Token::RightBrace, "'}'")?;
-        let height = self.height(entries.iter().flat_map(|e| [e.key, e.value]));
-        Ok(self.node(open.start, open.start, height, Expr::Map(entries)))
-    }
-
-    fn literal(&mut self) -> Parsed<ExprId> {
-        let first = self.advance();
-        let negative = first.token == Token::Minus;
-        let lexeme = if negative { self.advance() } else { first };
-        let text = self.text(lexeme);
-        let value = match lexeme.token {
-            Token::Int => literal::int(text, negative),
-            Token::Float => literal::double(text, negative),
-            Token::Uint => literal::uint(text),
-            Token::String => literal::string(text),
-            Token::Bytes => literal::bytes(text),
-            Token::True => Ok(Literal::Bool(true)),
-            Token::False => Ok(Literal::Bool(false)),
-            _ => Ok(Literal::Null),
-        };
-        let value = value.unwrap_or_else(|message| {
-            self.report(first.start, message);
-            Literal::Null
-        });
-        Ok(self.node(first.start, first.start, 0, Expr::Literal(value)))
     }
 }
 

@@ -215,6 +215,9 @@ fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> St
     if says("UnknownIssuer") || says("unable to get local issuer") {
         return "tls: failed to verify certificate: x509: certificate signed by unknown authority".into();
     }
+    if says("BadSignature") {
+        return "tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: ECDSA verification failure\" while trying to verify candidate authority certificate)".into();
+    }
     if says("CaUsedAsEndEntity") {
         return "tls: failed to verify certificate: x509: certificate is not valid for any names".into();
     }

@@ -12,7 +12,7 @@ use prost::Message;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, IntoRequest, Request, Status};
+use tonic::{Code, IntoRequest, IntoStreamingRequest, Request, Status};
 
 use super::proto::{
     CompactionRequest, CompactionResponse, SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
@@ -120,7 +120,7 @@ impl Client {
             grpc.unary(Request::new(request), PathAndQuery::from_static(path), ProstCodec::<Q, A>::default()).await
         };
         let answer = tokio::time::timeout(REQUEST, call).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")));
-        if answer.as_ref().is_err_and(|status| out_of_reach(status)) {
+        if answer.as_ref().is_err_and(out_of_reach) {
             self.turn(at);
         }
         answer.map(tonic::Response::into_inner)
@@ -180,8 +180,6 @@ impl Client {
         answer.map(tonic::Response::into_inner)
     }
 }
-
-use tonic::IntoStreamingRequest as _;
 
 /// Whether a request may fare better with another member, or later.
 fn out_of_reach(status: &Status) -> bool {

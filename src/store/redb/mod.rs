@@ -8,7 +8,7 @@ mod check;
 mod compact;
 mod format;
 mod medium;
-mod operations;
+pub mod operations;
 mod overlay;
 #[cfg(test)]
 mod power_loss;
@@ -46,8 +46,8 @@ pub enum Durability {
     /// When the write is on the disk.
     #[default]
     Immediate,
-    /// At once; the write is on the disk a second later at most. A crash may take the last second with it, never more and
-    /// never parts.
+    /// At once; the write is on the disk a second later at most. A crash, or an error of the disk, may take the last second
+    /// with it, never more and never parts.
     Relaxed,
 }
 

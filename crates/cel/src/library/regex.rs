@@ -37,7 +37,9 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
 fn compile_within(pattern: &str, size: usize) -> Result<Regex, String> {
     let translated = translate(pattern)?;
     RegexBuilder::new(&translated).size_limit(size).dfa_size_limit(MAX_COMPILED).nest_limit(250).build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => format!("error parsing regexp: expression too large: `{pattern}`"),
+        regex::Error::CompiledTooBig(_) => {
+            format!("error parsing regexp: expression too large: `{pattern}`")
+        }
         other => {
             let text = other.to_string();
             let reason = text.lines().last().unwrap_or("invalid").trim_start_matches("error: ").to_owned();

@@ -229,6 +229,18 @@ impl Agent {
         }
     }
 
+    /// Removes everything that the runtime still has of a Pod.
+    pub(super) async fn remove_sandboxes(&self, pod: &Pod) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let filter = PodSandboxFilter { label_selector: HashMap::from([(POD_UID_LABEL.to_owned(), uid)]), ..PodSandboxFilter::default() };
+        let Ok(list) = self.runtime.list_pod_sandbox(ListPodSandboxRequest { filter: Some(filter) }).await else { return };
+        for sandbox in list.items {
+            if let Err(status) = self.runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: sandbox.id }).await {
+                tracing::warn!(node = %self.name, status = %status.message(), "a sandbox could not be removed");
+            }
+        }
+    }
+
     /// Removes what an earlier kubelet has left and no Pod wants any more.
     pub(super) async fn clear_leftovers(&self) {
         let leftovers = std::mem::take(&mut *self.left_behind.lock());

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{LifecycleHandler, Pod, Probe};
 use parking_lot::Mutex;
 
 use super::agent::{Agent, terminated, timestamp};
+use super::environment::{self, Sources};
 use super::machine::{ContainerMachine, Input, PodEvent, Sandbox, StartError, Terminated};
 use super::pod_config::{container_config, log_directory, sandbox_config};
 use crate::cri::v1::*;
@@ -107,9 +108,13 @@ impl Job {
         let runtime = &self.agent.runtime;
         let image = self.ensure_image(container).await?;
         let ip = sandbox.ips.first().map(ToString::to_string).unwrap_or_default();
+        let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
+        let sources = Sources { client: &self.agent.client, namespace };
+        let environment = environment::resolve(&container.spec, &self.pod, self.agent.host_ip, &ip, &sources);
+        let environment = environment.await.map_err(|message| (StartError::Config, message))?;
         let request = CreateContainerRequest {
             pod_sandbox_id: sandbox.id.clone(),
-            config: Some(container_config(&self.pod, container, &image, self.agent.host_ip, &ip)),
+            config: Some(container_config(&self.pod, container, &image, environment)),
             sandbox_config: Some(sandbox_config(&self.pod, 0)),
         };
         let created = runtime.create_container(request).await.map_err(|status| (StartError::Create, status.message().to_owned()))?;

@@ -12,6 +12,7 @@
 mod agent;
 mod api;
 pub mod backoff;
+mod environment;
 mod heartbeat;
 mod jobs;
 pub mod log_options;

@@ -1,0 +1,5 @@
+//! Hops 04 to 06 from outside: real webhook servers over TLS on loopback, and requests of a real client.
+
+mod plugins;
+mod server;
+mod webhooks;

@@ -1,0 +1,63 @@
+//! The built-in plugins through the front door, with the messages that were recorded.
+
+use serde_json::{Value, json};
+use usher::Server;
+
+use super::server::*;
+
+async fn server() -> (Server, kube::Client) {
+    let server = Server::builder().in_memory().start().await.unwrap();
+    let client = server.client();
+    (server, client)
+}
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}});
+    for (key, value) in spec.as_object().unwrap() {
+        pod["spec"][key] = value.clone();
+    }
+    pod
+}
+
+async fn account(client: &kube::Client, namespace: &str) {
+    let accounts = api(client, "", "v1", "ServiceAccount", "serviceaccounts", Some(namespace));
+    let _ = create(&accounts, json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})).await;
+}
+
+#[tokio::test]
+async fn nothing_is_created_in_a_namespace_that_is_not_there() {
+    let (_server, client) = server().await;
+    let missing = api(&client, "", "v1", "ConfigMap", "configmaps", Some("missing"));
+    let refused = create(&missing, configmap("x", "")).await.unwrap_err();
+    assert_eq!((refused.code, refused.message.as_str()), (404, "namespaces \"missing\" not found"));
+    let namespaces = api(&client, "", "v1", "Namespace", "namespaces", None);
+    let refused = namespaces.delete("default", &Default::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("namespaces \"default\" is forbidden: this namespace may not be deleted"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_pod_gets_its_account_token_priority_and_tolerations() {
+    let (_server, client) = server().await;
+    let namespaces = api(&client, "", "v1", "Namespace", "namespaces", None);
+    create(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lonely"}})).await.unwrap();
+    let lonely = api(&client, "", "v1", "Pod", "pods", Some("lonely"));
+    let refused = create(&lonely, pod("p0", json!({"serviceAccountName": "nope"}))).await.unwrap_err();
+    assert_eq!(
+        refused.message,
+        "pods \"p0\" is forbidden: error looking up service account lonely/nope: serviceaccount \"nope\" not found"
+    );
+    account(&client, "default").await;
+    let pods = api(&client, "", "v1", "Pod", "pods", Some("default"));
+    let refused = create(&pods, pod("pp", json!({"priorityClassName": "nope"}))).await.unwrap_err();
+    assert_eq!(refused.message, "pods \"pp\" is forbidden: no PriorityClass with name nope was found");
+    let made = create(&pods, pod("p", json!({}))).await.unwrap();
+    let spec = &made["spec"];
+    assert_eq!((&spec["serviceAccountName"], &spec["serviceAccount"]), (&json!("default"), &json!("default")));
+    assert_eq!((&spec["priority"], &spec["preemptionPolicy"]), (&json!(0), &json!("PreemptLowerPriority")));
+    assert_eq!(spec["tolerations"].as_array().unwrap().len(), 2);
+    let volume = spec["volumes"][0]["name"].as_str().unwrap();
+    assert!(volume.starts_with("kube-api-access-"));
+    assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume);
+    assert_eq!(spec["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"], 3607);
+}

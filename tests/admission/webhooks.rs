@@ -1,0 +1,286 @@
+//! What webhooks see, what they can do, and every way in which they can fail.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use usher::Server;
+
+use super::server::*;
+
+async fn server() -> (Server, kube::Client, Webhooks) {
+    let server = Server::builder().in_memory().start().await.unwrap();
+    let client = server.client();
+    (server, client, Webhooks::start().await)
+}
+
+fn allow() -> Reply {
+    Reply::Response(json!({"allowed": true}))
+}
+
+#[tokio::test]
+async fn a_denial_is_told_with_the_webhooks_code_and_words() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/deny", |_| Reply::Response(json!({"allowed": false, "status": {"code": 403, "message": "nope, not today"}})));
+    hooks.on("/nomsg", |_| Reply::Response(json!({"allowed": false})));
+    hooks.on("/teapot", |_| Reply::Response(json!({"allowed": false, "status": {"code": 418, "reason": "Gone", "message": "teapot"}})));
+    for (name, path) in [("vdeny", "/deny"), ("vnomsg", "/nomsg"), ("vteapot", "/teapot")] {
+        configure(&client, false, name, vec![hooks.entry(name, path)]).await;
+    }
+    let denied = create(&configmaps(&client), configmap("w", "vdeny")).await.unwrap_err();
+    assert_eq!(denied.message, "admission webhook \"vdeny.example.com\" denied the request: nope, not today");
+    assert_eq!((denied.code, denied.reason.as_str()), (403, ""));
+    let denied = create(&configmaps(&client), configmap("w", "vnomsg")).await.unwrap_err();
+    assert_eq!(
+        (denied.code, denied.message.as_str()),
+        (400, "admission webhook \"vnomsg.example.com\" denied the request without explanation")
+    );
+    let denied = create(&configmaps(&client), configmap("w", "vteapot")).await.unwrap_err();
+    assert_eq!((denied.code, denied.reason.as_str()), (418, "Gone"));
+    assert!(create(&configmaps(&client), configmap("w", "none")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_review_has_the_form_that_was_recorded() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/v", |_| allow());
+    hooks.on("/m", |_| allow());
+    configure(&client, false, "v", vec![hooks.entry("both", "/v")]).await;
+    configure(&client, true, "m", vec![hooks.entry("both", "/m")]).await;
+    create(&configmaps(&client), configmap("w", "both")).await.unwrap();
+    let reviews = hooks.reviews.lock().clone();
+    let (uri, review) = &reviews[1];
+    assert_eq!(uri, "/v?timeout=5s");
+    assert_eq!(review["apiVersion"], "admission.k8s.io/v1");
+    let request = review["request"].as_object().unwrap();
+    let mut keys: Vec<&str> = request.keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    let mut expected = vec![
+        "uid",
+        "kind",
+        "resource",
+        "requestKind",
+        "requestResource",
+        "name",
+        "namespace",
+        "operation",
+        "userInfo",
+        "object",
+        "oldObject",
+        "dryRun",
+        "options",
+    ];
+    expected.sort_unstable();
+    assert_eq!(keys, expected);
+    assert_eq!(request["kind"], json!({"group": "", "version": "v1", "kind": "ConfigMap"}));
+    assert_eq!(request["resource"], json!({"group": "", "version": "v1", "resource": "configmaps"}));
+    assert_eq!((&request["operation"], &request["oldObject"], &request["dryRun"]), (&json!("CREATE"), &Value::Null, &json!(false)));
+    assert_eq!(request["options"]["kind"], "CreateOptions");
+    assert!(request["object"]["metadata"]["uid"].is_string(), "a validating webhook sees the uid");
+    assert!(reviews[0].1["request"]["object"]["metadata"].get("uid").is_none(), "a mutating one comes before there is one");
+    let deleted = configmaps(&client).delete("w", &Default::default()).await;
+    assert!(deleted.is_ok());
+    let last = hooks.reviews.lock().last().unwrap().1["request"].clone();
+    assert_eq!((&last["operation"], &last["object"]), (&json!("DELETE"), &Value::Null));
+    assert_eq!(last["oldObject"]["metadata"]["name"], "w");
+    assert_eq!(last["options"]["kind"], "DeleteOptions");
+}
+
+#[tokio::test]
+async fn every_way_to_fail_has_the_words_of_a_real_server() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/500", |_| Reply::Raw(500, "text/plain", "boom".into()));
+    hooks.on("/slow", |_| Reply::Hang(Duration::from_secs(3)));
+    hooks.on("/uid", |_| Reply::Response(json!({"uid": "wrong", "allowed": true})));
+    hooks.on("/html", |_| Reply::Raw(200, "text/html; charset=utf-8", "<html></html>".into()));
+    hooks.on("/garbage", |_| Reply::Raw(200, "application/json", "garbage".into()));
+    hooks.on("/redirect", |_| Reply::Raw(302, "text/plain", String::new()));
+    let mut slow = hooks.entry("slow", "/slow");
+    slow["timeoutSeconds"] = json!(1);
+    let port = hooks.port;
+    let cases = [
+        (
+            hooks.entry("e500", "/500"),
+            "failed to call webhook: an error on the server (\"boom\") has prevented the request from succeeding".to_owned(),
+        ),
+        (slow, format!("failed to call webhook: Post \"https://127.0.0.1:{port}/slow?timeout=1s\": context deadline exceeded")),
+        (hooks.entry("html", "/html"), "failed to call webhook: serializer for text/html; charset=utf-8 doesn't exist".into()),
+        (
+            hooks.entry("garbage", "/garbage"),
+            "failed to call webhook: couldn't get version/kind; json parse error: invalid character 'g' looking for beginning of value"
+                .into(),
+        ),
+        (
+            hooks.entry("redirect", "/redirect"),
+            "failed to call webhook: the server responded with the status code 302 but did not return more information".into(),
+        ),
+    ];
+    for (entry, words) in cases {
+        let name = entry["name"].as_str().unwrap().trim_end_matches(".example.com").to_owned();
+        configure(&client, false, &name, vec![entry]).await;
+        let since = Instant::now();
+        let failed = create(&configmaps(&client), configmap("w", &name)).await.unwrap_err();
+        assert_eq!(failed.message, format!("Internal error occurred: failed calling webhook \"{name}.example.com\": {words}"));
+        assert_eq!((failed.code, failed.reason.as_str()), (500, "InternalError"));
+        assert!(since.elapsed() < Duration::from_millis(2500), "never longer than its timeout");
+    }
+    configure(&client, false, "uid", vec![hooks.entry("uid", "/uid")]).await;
+    let failed = create(&configmaps(&client), configmap("w", "uid")).await.unwrap_err();
+    assert!(failed.message.contains("received invalid webhook response: expected response.uid=\""), "{}", failed.message);
+    assert!(failed.message.ends_with("\", got \"wrong\""), "{}", failed.message);
+}
+
+#[tokio::test]
+async fn transport_failures_are_told_in_a_real_servers_words_and_can_be_ignored() {
+    let (_server, client, hooks) = server().await;
+    let mut refused = hooks.entry("refused", "/x");
+    refused["clientConfig"]["url"] = json!("https://127.0.0.1:1/x");
+    configure(&client, false, "refused", vec![refused.clone()]).await;
+    let failed = create(&configmaps(&client), configmap("w", "refused")).await.unwrap_err();
+    assert_eq!(
+        failed.message,
+        "Internal error occurred: failed calling webhook \"refused.example.com\": failed to call webhook: Post \"https://127.0.0.1:1/x?timeout=5s\": dial tcp 127.0.0.1:1: connect: connection refused"
+    );
+    let other = Webhooks::start().await;
+    let mut untrusted = hooks.entry("untrusted", "/x");
+    untrusted["clientConfig"]["caBundle"] = json!(other.ca_bundle);
+    configure(&client, false, "untrusted", vec![untrusted]).await;
+    let failed = create(&configmaps(&client), configmap("w", "untrusted")).await.unwrap_err();
+    assert!(
+        failed.message.contains("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+        "{}",
+        failed.message
+    );
+    refused["name"] = json!("open.example.com");
+    refused["objectSelector"] = json!({"matchLabels": {"wh": "open"}});
+    refused["failurePolicy"] = json!("Ignore");
+    configure(&client, true, "open", vec![refused]).await;
+    assert!(create(&configmaps(&client), configmap("w", "open")).await.is_ok(), "fails open");
+    let mut missing = hooks.entry("missing", "/x");
+    missing["clientConfig"] = json!({"service": {"namespace": "default", "name": "nobody"}});
+    configure(&client, false, "missing", vec![missing]).await;
+    let failed = create(&configmaps(&client), configmap("w2", "missing")).await.unwrap_err();
+    assert!(
+        failed.message.ends_with("Post \"https://nobody.default.svc:443/?timeout=5s\": service \"nobody\" not found"),
+        "{}",
+        failed.message
+    );
+}
+
+#[tokio::test]
+async fn patches_are_applied_in_order_and_the_object_is_defaulted_again() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/first", |_| patched(json!([{"op": "add", "path": "/data/first", "value": "1"}])));
+    hooks.on("/second", |review| {
+        let seen = review["request"]["object"]["data"]["first"].clone();
+        patched(json!([{"op": "add", "path": "/data/second", "value": format!("after {}", seen.as_str().unwrap())}]))
+    });
+    configure(&client, true, "a", vec![hooks.entry("order", "/first")]).await;
+    let mut second = hooks.entry("order", "/second");
+    second["name"] = json!("second.example.com");
+    configure(&client, true, "b", vec![second]).await;
+    let made = create(&configmaps(&client), configmap("w", "order")).await.unwrap();
+    assert_eq!(made["data"], json!({"k": "v", "first": "1", "second": "after 1"}));
+
+    hooks.on("/bad", |_| patched(json!([{"op": "remove", "path": "/nope"}])));
+    configure(&client, true, "bad", vec![hooks.entry("bad", "/bad")]).await;
+    let failed = create(&configmaps(&client), configmap("w2", "bad")).await.unwrap_err();
+    assert_eq!(
+        failed.message,
+        "Internal error occurred: error in remove for path: '/nope': Unable to remove nonexistent key: nope: missing value"
+    );
+
+    hooks.on("/types", |_| patched(json!([{"op": "replace", "path": "/data/k", "value": 5}])));
+    configure(&client, true, "types", vec![hooks.entry("types", "/types")]).await;
+    let failed = create(&configmaps(&client), configmap("w3", "types")).await.unwrap_err();
+    assert_eq!(failed.code, 500);
+    assert!(failed.message.contains("cannot unmarshal number into Go struct field"), "{}", failed.message);
+
+    hooks.on("/rename", |_| patched(json!([{"op": "add", "path": "/metadata/name", "value": "fixedname"}])));
+    configure(&client, true, "rename", vec![hooks.entry("rename", "/rename")]).await;
+    let mut generated = configmap("", "rename");
+    generated["metadata"] = json!({"generateName": "gen-", "labels": {"wh": "rename"}});
+    let made = create(&configmaps(&client), generated).await.unwrap();
+    assert_eq!(made["metadata"]["name"], "fixedname");
+}
+
+#[tokio::test]
+async fn dry_run_is_refused_where_side_effects_cannot_be_ruled_out() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/v", |_| allow());
+    let mut some = hooks.entry("some", "/v");
+    some["sideEffects"] = json!("Some");
+    configure(&client, false, "some", vec![some]).await;
+    let refused = create_with(&configmaps(&client), configmap("w", "some"), true).await.unwrap_err();
+    assert_eq!((refused.code, refused.message.as_str()), (400, "admission webhook \"some.example.com\" does not support dry run"));
+    configure(&client, false, "none", vec![hooks.entry("none", "/v")]).await;
+    assert!(create_with(&configmaps(&client), configmap("w", "none"), true).await.is_ok());
+    assert_eq!(hooks.reviews.lock().last().unwrap().1["request"]["dryRun"], true);
+}
+
+#[tokio::test]
+async fn two_that_fight_are_asked_twice_and_no_more() {
+    let (_server, client, hooks) = server().await;
+    for (path, value) in [("/red", "red"), ("/blue", "blue")] {
+        hooks.on(path, move |_| patched(json!([{"op": "add", "path": "/data/colour", "value": value}])));
+    }
+    let mut red = hooks.entry("fight", "/red");
+    red["reinvocationPolicy"] = json!("IfNeeded");
+    let mut blue = hooks.entry("fight", "/blue");
+    blue["name"] = json!("blue.example.com");
+    blue["reinvocationPolicy"] = json!("IfNeeded");
+    configure(&client, true, "a-red", vec![red]).await;
+    configure(&client, true, "b-blue", vec![blue]).await;
+    let made = create(&configmaps(&client), configmap("w", "fight")).await.unwrap();
+    assert_eq!((hooks.count("/red"), hooks.count("/blue")), (2, 2));
+    assert_eq!(made["data"]["colour"], "blue");
+}
+
+#[tokio::test]
+async fn fifty_webhooks_on_one_request_are_asked_at_the_same_time() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/v", |_| allow());
+    let entries = (0..50).map(|i| {
+        let mut entry = hooks.entry("many", "/v");
+        entry["name"] = json!(format!("w{i}.example.com"));
+        entry
+    });
+    configure(&client, false, "many", entries.collect()).await;
+    create(&configmaps(&client), configmap("w", "many")).await.unwrap();
+    assert_eq!(hooks.count("/v"), 50);
+}
+
+#[tokio::test]
+async fn match_conditions_select_and_fail_closed_on_errors() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/v", |_| Reply::Response(json!({"allowed": false, "status": {"message": "no"}})));
+    let mut entry = hooks.entry("cel", "/v");
+    entry["matchConditions"] = json!([{"name": "only-x", "expression": "object.data.k == 'x'"}]);
+    configure(&client, false, "cel", vec![entry.clone()]).await;
+    assert!(create(&configmaps(&client), configmap("w", "cel")).await.is_ok(), "the condition is false");
+    entry["name"] = json!("err.example.com");
+    entry["objectSelector"] = json!({"matchLabels": {"wh": "err"}});
+    entry["matchConditions"] = json!([{"name": "broken", "expression": "object.data.missing == 'x'"}]);
+    configure(&client, false, "err", vec![entry]).await;
+    let refused = create(&configmaps(&client), configmap("w2", "err")).await.unwrap_err();
+    assert_eq!(
+        refused.message,
+        "configmaps \"w2\" is forbidden: expression 'object.data.missing == 'x'' resulted in error: no such key: missing"
+    );
+}
+
+#[tokio::test]
+async fn a_service_is_reached_through_the_service_map() {
+    let hooks = Webhooks::start().await;
+    hooks.on("/check", |_| Reply::Response(json!({"allowed": false, "status": {"message": "from the map"}})));
+    let mut builder = Server::builder().in_memory();
+    let target = format!("127.0.0.1:{}", hooks.port);
+    builder.admission.services = std::sync::Arc::new(usher::admission::webhook::endpoint::ServiceMap::new([("apps/hook".into(), target)]));
+    let server = builder.start().await.unwrap();
+    let client = server.client();
+    let mut entry = hooks.entry("svc", "/check");
+    entry["clientConfig"] =
+        json!({"service": {"namespace": "apps", "name": "hook", "path": "/check", "port": 8443}, "caBundle": hooks.ca_bundle});
+    configure(&client, false, "svc", vec![entry]).await;
+    let denied = create(&configmaps(&client), configmap("w", "svc")).await.unwrap_err();
+    assert_eq!(denied.message, "admission webhook \"svc.example.com\" denied the request: from the map");
+}
