@@ -121,11 +121,8 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         cluster.state.topic(bindings).await?.observe(Arc::new(FollowBindings(policies.clone())));
     }
     let evaluator = Arc::new(Evaluator { cluster: cluster.clone(), authorizer: authorizer.clone() });
-    let caller = Arc::new(Caller {
-        cluster: cluster.clone(),
-        authorizer: authorizer.clone(),
-        clients: Clients::new(settings.services.clone()),
-    });
+    let caller =
+        Arc::new(Caller { cluster: cluster.clone(), authorizer: authorizer.clone(), clients: Clients::new(settings.services.clone()) });
     let plugins = vec![
         mutating(NamespaceAutoProvision(cluster.clone()), OFF),
         mutating(NamespaceLifecycle(cluster.clone()), ON),

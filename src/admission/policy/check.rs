@@ -124,7 +124,13 @@ pub fn policy(object: &Value) -> Vec<FieldError> {
     }
     for (i, annotation) in list("auditAnnotations").iter().enumerate() {
         let wanted = [Type::String, Type::Null];
-        expression(format!("spec.auditAnnotations[{i}].valueExpression"), text(&annotation["valueExpression"]), &full, &wanted, &mut errors);
+        expression(
+            format!("spec.auditAnnotations[{i}].valueExpression"),
+            text(&annotation["valueExpression"]),
+            &full,
+            &wanted,
+            &mut errors,
+        );
     }
     for (i, mutation) in list("mutations").iter().enumerate() {
         let path = format!("spec.mutations[{i}]");
@@ -169,8 +175,13 @@ mod tests {
     #[test]
     fn expressions_must_compile_and_give_what_they_are_for() {
         let rules = json!({"resourceRules": [{}]});
-        let errors = validating(json!({"matchConstraints": rules, "validations": [{"expression": "object.x ==", "messageExpression": "1"}]}));
-        assert!(errors[0].starts_with("spec.validations[0].expression: Invalid value: \"object.x ==\": compilation failed: ERROR: <input>:1:12"), "{errors:?}");
+        let errors =
+            validating(json!({"matchConstraints": rules, "validations": [{"expression": "object.x ==", "messageExpression": "1"}]}));
+        assert!(
+            errors[0]
+                .starts_with("spec.validations[0].expression: Invalid value: \"object.x ==\": compilation failed: ERROR: <input>:1:12"),
+            "{errors:?}"
+        );
         assert_eq!(errors[1], "spec.validations[0].messageExpression: Invalid value: \"1\": must evaluate to string");
         let fine = json!({"matchConstraints": rules, "variables": [{"name": "n", "expression": "size(object.metadata.name)"}], "validations": [{"expression": "variables.n > 3 && request.operation == 'CREATE' && namespaceObject.metadata.name != ''"}]});
         assert_eq!(validating(fine), Vec::<String>::new());

@@ -110,7 +110,14 @@ impl Evaluator {
     }
 
     /// Whether the `matchConditions` hold; an error is one only where the failure policy says so.
-    pub fn conditions(&self, hop: &'static str, policy: &Policy, input: &Input<'_>, params: Option<&Value>, write: &Write) -> Result<bool, String> {
+    pub fn conditions(
+        &self,
+        hop: &'static str,
+        policy: &Policy,
+        input: &Input<'_>,
+        params: Option<&Value>,
+        write: &Write,
+    ) -> Result<bool, String> {
         if policy.conditions.is_empty() {
             return Ok(true);
         }
