@@ -28,7 +28,8 @@ use usher_components::clock::Clock;
 /// A Pod of about six kilobytes.
 fn pod() -> Value {
     let container = |i: usize| {
-        let env: Vec<Value> = (0..10).map(|e| json!({"name": format!("VARIABLE_{e}"), "value": format!("the value of variable {e}")})).collect();
+        let env: Vec<Value> =
+            (0..10).map(|e| json!({"name": format!("VARIABLE_{e}"), "value": format!("the value of variable {e}")})).collect();
         json!({"name": format!("c{i}"), "image": "registry.k8s.io/pause:3.10", "env": env, "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
             "securityContext": {"allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]}}})
     };
@@ -84,11 +85,17 @@ fn admission(criterion: &mut Criterion) {
         Cluster::over(state, registry.clone(), Clock::system()).await.expect("a cluster")
     });
     let evaluator = Arc::new(Evaluator { cluster: cluster.clone(), authorizer: Arc::new(AlwaysAllow) });
-    for (name, policies) in [("100 policies that match", policies(100, "pods")), ("1000 policies that do not match", policies(1000, "widgets"))] {
+    for (name, policies) in
+        [("100 policies that match", policies(100, "pods")), ("1000 policies that do not match", policies(1000, "widgets"))]
+    {
         let step = ValidatingAdmissionPolicy { policies, evaluator: evaluator.clone() };
         criterion.bench_function(name, |bencher| {
             // A trace belongs to one request: each round has its own.
-            bencher.iter_batched(|| write(&registry), |write| black_box(runtime.block_on(step.validate(&write))), criterion::BatchSize::SmallInput);
+            bencher.iter_batched(
+                || write(&registry),
+                |write| black_box(runtime.block_on(step.validate(&write))),
+                criterion::BatchSize::SmallInput,
+            );
         });
     }
 
@@ -113,7 +120,11 @@ fn admission(criterion: &mut Criterion) {
     let caller = Arc::new(Caller { cluster, authorizer: Arc::new(AlwaysAllow), clients: Clients::default() });
     let step = ValidatingAdmissionWebhook { hooks: Arc::new(hooks), caller };
     criterion.bench_function("one webhook on loopback", |bencher| {
-        bencher.iter_batched(|| write(&registry), |write| black_box(runtime.block_on(step.validate(&write))), criterion::BatchSize::SmallInput);
+        bencher.iter_batched(
+            || write(&registry),
+            |write| black_box(runtime.block_on(step.validate(&write))),
+            criterion::BatchSize::SmallInput,
+        );
     });
 }
 

@@ -131,7 +131,7 @@ async fn growth(directory: &Path) {
     let mut objects = 0;
     for target in [1_000, 10_000, 100_000, 300_000, 1_000_000].into_iter().filter(|target| *target <= most) {
         fill(&store, objects, target).await;
-        let (alone, one, next) = creates(&store, 1, target, RUN / 2).await;
+        let (alone, one, next) = creates(&store, 1, target.max(objects), RUN / 2).await;
         let before = written();
         let (among, many, next) = creates(&store, 32, next, RUN / 2).await;
         let each = (written() - before) / many.len() as u64;

@@ -1,9 +1,12 @@
 //! The controllers against a whole server in memory, through its HTTP stack, each under its own identity. In place of
 //! nodes stands a few lines that let every Pod run.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Service, ServiceAccount};
@@ -13,7 +16,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use usher::Server;
 use usher::request::User;
-use usher_components::runtime::{ClientFor, Handle, Identity};
+use usher_components::runtime::{ClientFor, Handle, Identity, LeaderElection};
 use usher_components::{Clock, Options};
 
 /// Clients over the server's own stack.
@@ -22,10 +25,64 @@ struct Clients(axum::Router);
 impl ClientFor for Clients {
     fn client(&self, identity: &Identity) -> Client {
         let mut groups: Vec<&str> = identity.groups.iter().map(String::as_str).collect();
-        // What each controller may do is the bootstrap roles' business, and theirs to test.
-        groups.extend(["system:authenticated", "system:masters"]);
+        groups.push("system:authenticated");
+        if identity.groups.iter().any(|group| group == "system:nodes") {
+            // What a node may do depends on what is bound to it, which no role can say.
+            groups.push("system:masters");
+        }
         usher::client::client(&self.0, User::new(&identity.name, &groups))
     }
+}
+
+/// Clients that meet with everything a client may meet with: the first change of every object conflicts, every seventh
+/// creation fails, and watches end after a few events.
+struct Unlucky {
+    clients: Clients,
+    conflicted: Arc<Mutex<HashSet<String>>>,
+    creations: Arc<AtomicUsize>,
+}
+
+impl ClientFor for Unlucky {
+    fn client(&self, identity: &Identity) -> Client {
+        let client = self.clients.client(identity);
+        let (conflicted, creations) = (self.conflicted.clone(), self.creations.clone());
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let client = client.clone();
+            let (path, change) = (request.uri().path().to_owned(), matches!(request.method().as_str(), "PUT" | "PATCH"));
+            let watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let creation = request.method() == "POST" && !path.ends_with("/events");
+            let conflict = change && !path.contains("/events/") && conflicted.lock().unwrap().insert(path);
+            let failure = creation && creations.fetch_add(1, Ordering::SeqCst) % 7 == 6;
+            async move {
+                if conflict {
+                    return Ok(refusal(409, "Conflict"));
+                }
+                if failure {
+                    return Ok(refusal(500, "InternalError"));
+                }
+                let response = client.send(request).await?;
+                if !watch {
+                    return Ok(response.map(|body| body.map_err(tower::BoxError::from).boxed_unsync()));
+                }
+                let events = |(mut body, left): (kube::client::Body, u32)| async move {
+                    let frame = if left == 0 { None } else { body.frame().await };
+                    frame.map(|frame| (frame.map_err(tower::BoxError::from), (body, left - 1)))
+                };
+                Ok::<_, tower::BoxError>(response.map(|body| StreamBody::new(futures::stream::unfold((body, 3), events)).boxed_unsync()))
+            }
+        });
+        Client::new(service, "default")
+    }
+}
+
+type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>>;
+
+fn refusal(code: u16, reason: &str) -> Answer {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": "bad luck", "code": code});
+    let body = http_body_util::Full::new(bytes::Bytes::from(status.to_string())).map_err(|never| match never {});
+    let mut response = http::Response::new(body.boxed_unsync());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+    response
 }
 
 /// A server with controllers.
@@ -37,15 +94,18 @@ struct Cluster {
 }
 
 async fn cluster(components: &str) -> Cluster {
+    cluster_with(components, |router| Arc::new(Clients(router))).await
+}
+
+async fn cluster_with(components: &str, clients: impl FnOnce(axum::Router) -> Arc<dyn ClientFor>) -> Cluster {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     let clock = Clock::virtual_clock();
     let mut builder = Server::builder().in_memory();
     builder.clock = clock.clone();
-    builder.components = "none".into();
     let server = builder.start().await.unwrap();
     let options = Options { root_ca: Some("-----BEGIN CERTIFICATE-----".into()), ..Options::default() };
-    let clients = Arc::new(Clients(server.router()));
+    let clients = clients(server.router());
     let components = usher_components::start(&components.parse().unwrap(), clients, clock.clone(), options).unwrap();
     let client = server.client();
     Cluster { server, components, clock, client }
@@ -242,7 +302,7 @@ async fn a_cron_job_fires_when_the_clock_is_moved_and_its_job_expires() {
     cluster.run_pods();
     apply(
         &cluster.api::<CronJob>(),
-        json!({"metadata": {"name": "tick"}, "spec": {"schedule": "*/10 * * * *", "jobTemplate": {"spec": {"ttlSecondsAfterFinished": 60,
+        json!({"metadata": {"name": "tick"}, "spec": {"schedule": "*/10 * * * *", "jobTemplate": {"spec": {"ttlSecondsAfterFinished": 3600,
             "template": {"metadata": {"annotations": {"test/exit": "0"}}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}}}),
     )
     .await;
@@ -251,7 +311,7 @@ async fn a_cron_job_fires_when_the_clock_is_moved_and_its_job_expires() {
     until("it has fired", || async { !jobs.list(&ListParams::default()).await.unwrap().items.is_empty() }).await;
     let name = jobs.list(&ListParams::default()).await.unwrap().items[0].name_any();
     until("its Job is complete", || async { jobs.get(&name).await.unwrap().status.unwrap_or_default().completion_time.is_some() }).await;
-    cluster.clock.advance(Duration::from_secs(61)).await;
+    cluster.clock.advance(Duration::from_secs(3700)).await;
     until("its Job has expired", || async { jobs.get_opt(&name).await.unwrap().is_none() }).await;
     cluster.stop().await;
 }
@@ -383,4 +443,93 @@ async fn a_node_that_falls_silent_is_tainted_and_its_pods_are_evicted() {
     until("the Pod is evicted", || async { pods.get_opt("p").await.unwrap().is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()) })
         .await;
     cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conflicts_failed_creations_and_cut_watches_only_delay_the_work() {
+    let cluster = cluster_with("controllers", |router| {
+        Arc::new(Unlucky { clients: Clients(router), conflicted: Arc::default(), creations: Arc::default() })
+    })
+    .await;
+    cluster.run_pods();
+    let (deployments, jobs) = (cluster.api::<Deployment>(), cluster.api::<Job>());
+    apply(&deployments, deployment(20, "web:1")).await;
+    let template = json!({"metadata": {"annotations": {"test/exit": "0"}}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    apply(&jobs, json!({"metadata": {"name": "work"}, "spec": {"completions": 5, "parallelism": 3, "template": template}})).await;
+    until("it is rolled out", || rolled_out(&deployments)).await;
+    until("the work is done", || async { jobs.get("work").await.unwrap().status.unwrap_or_default().succeeded == Some(5) }).await;
+    let pods = cluster.api::<Pod>().list(&ListParams::default().labels("app=web")).await.unwrap().items;
+    assert_eq!(pods.len(), 20, "and none too many");
+    deployments.delete("web", &DeleteParams::background()).await.unwrap();
+    until("nothing is left", || async {
+        cluster.api::<Pod>().list(&ListParams::default().labels("app=web")).await.unwrap().items.is_empty()
+    })
+    .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_processes_one_leads_and_the_other_takes_over() {
+    let cluster = cluster("none").await;
+    let process = |name: &str| {
+        let options = Options { leader_election: Some(LeaderElection::new("kube-controller-manager", name)), ..Options::default() };
+        let clients = Arc::new(Clients(cluster.server.router()));
+        usher_components::start(&"job,cronjob".parse().unwrap(), clients, cluster.clock.clone(), options).unwrap()
+    };
+    let first = process("first");
+    until("the first one leads", || async { first.running().len() == 2 }).await;
+    let second = process("second");
+    cluster.clock.advance(Duration::from_secs(60)).await;
+    assert!(second.running().is_empty(), "as long as the first one renews");
+    first.shutdown().await;
+    cluster.clock.advance(Duration::from_secs(30)).await;
+    until("the second one leads", || async { second.running().len() == 2 }).await;
+    second.shutdown().await;
+    cluster.stop().await;
+}
+
+/// Prints how long it takes; the numbers mean something only in a release build.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn a_thousand_replicas_over_twenty_nodes() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    let server = Server::builder().in_memory().start().await.unwrap();
+    let options = Options { nodes: usher_components::kubelet::Nodes::mock(20), ..Options::default() };
+    let clients = Arc::new(Clients(server.router()));
+    let components = usher_components::start(&"*".parse().unwrap(), clients, Clock::system(), options).unwrap();
+    let pods = components.watches().of::<Pod>();
+    let nodes = components.watches().of::<Node>();
+    let is_ready = |node: &Node| {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+            && node.spec.as_ref().is_some_and(|spec| spec.pod_cidr.is_some() && spec.taints.as_ref().is_none_or(Vec::is_empty))
+    };
+    until("the nodes are ready", || async { nodes.list().iter().filter(|node| is_ready(node)).count() == 20 }).await;
+    let start = std::time::Instant::now();
+    let (count, bound, ready) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counters = (count.clone(), bound.clone(), ready.clone());
+    let _subscription = pods.subscribe(move |change| {
+        let node = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
+        let well = |pod: Option<&Arc<Pod>>| {
+            let conditions = pod.and_then(|pod| pod.status.as_ref()).and_then(|status| status.conditions.as_ref());
+            conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+        };
+        counters.0.fetch_add(usize::from(change.old.is_none()), Ordering::SeqCst);
+        counters.1.fetch_add(usize::from(node(change.new) && !node(change.old)), Ordering::SeqCst);
+        counters.2.fetch_add(usize::from(well(change.new) && !well(change.old)), Ordering::SeqCst);
+    });
+    let deployments: Api<Deployment> = Api::namespaced(server.client(), "default");
+    apply(&deployments, deployment(1000, "web:1")).await;
+    for (what, counter) in [("created", &count), ("bound", &bound), ("ready", &ready)] {
+        while counter.load(Ordering::SeqCst) < 1000 && start.elapsed() < Duration::from_secs(60) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        println!("{what}: {} after {:?}", counter.load(Ordering::SeqCst), start.elapsed());
+    }
+    until("it is rolled out", || rolled_out(&deployments)).await;
+    println!("rolled out: {:?}", start.elapsed());
+    println!("{}", components.metrics());
+    components.shutdown().await;
+    server.stop().await;
 }

@@ -4,5 +4,7 @@
 mod admission;
 mod controllers;
 mod door;
+mod hostile;
+mod identity;
 mod nodes;
 mod store;

@@ -66,9 +66,12 @@ mod tests {
     #[test]
     fn candidates_come_in_order_and_only_where_a_rule_names_the_plural() {
         let criteria = |resources: &[&str]| {
-            Criteria::from_value(&json!({"resourceRules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": resources}]}))
+            Criteria::from_value(
+                &json!({"resourceRules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": resources}]}),
+            )
         };
-        let all = [criteria(&["pods"]), criteria(&["*"]), criteria(&["secrets"]), criteria(&["pods/status", "pods"]), criteria(&["*/scale"])];
+        let all =
+            [criteria(&["pods"]), criteria(&["*"]), criteria(&["secrets"]), criteria(&["pods/status", "pods"]), criteria(&["*/scale"])];
         let index = Index::new(&all);
         assert_eq!(index.candidates("pods").collect::<Vec<_>>(), [0, 1, 3, 4]);
         assert_eq!(index.candidates("nodes").collect::<Vec<_>>(), [1, 4]);

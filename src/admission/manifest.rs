@@ -11,11 +11,13 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::policy::check;
 use super::policy::snapshot::Policies;
 use super::webhook::configuration::Hooks;
 use crate::object::meta;
-use crate::schema::yaml;
+use crate::registry::Registry;
+use crate::schema::decode::{Expected, FieldValidation, conform};
+use crate::schema::{default, yaml};
+use crate::validation;
 
 /// What the names of manifests end in.
 pub const SUFFIX: &str = ".static.k8s.io";
@@ -44,6 +46,7 @@ pub struct Manifests {
 
 struct Loaded {
     directory: PathBuf,
+    registry: Arc<Registry>,
     targets: Targets,
     /// The last good content of every file.
     files: BTreeMap<PathBuf, Vec<Value>>,
@@ -56,8 +59,8 @@ impl Manifests {
     ///
     /// # Errors
     /// If a file is wrong from the start, or the directory cannot be read.
-    pub fn follow(directory: &Path, targets: Targets) -> Result<Manifests, String> {
-        let mut loaded = Loaded { directory: directory.to_owned(), targets, files: BTreeMap::new(), in_force: BTreeSet::new() };
+    pub fn follow(directory: &Path, registry: Arc<Registry>, targets: Targets) -> Result<Manifests, String> {
+        let mut loaded = Loaded { directory: directory.to_owned(), registry, targets, files: BTreeMap::new(), in_force: BTreeSet::new() };
         let errors = loaded.reload()?;
         if let Some(error) = errors.first() {
             return Err(error.clone());
@@ -87,7 +90,7 @@ impl Loaded {
     fn reload(&mut self) -> Result<Vec<String>, String> {
         let (mut files, mut errors) = (BTreeMap::new(), Vec::new());
         for path in paths(&self.directory)? {
-            match read(&path) {
+            match read(&path, &self.registry) {
                 Ok(objects) => {
                     files.insert(path, objects);
                 }
@@ -149,19 +152,19 @@ fn paths(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-fn read(path: &Path) -> Result<Vec<Value>, String> {
+fn read(path: &Path, registry: &Registry) -> Result<Vec<Value>, String> {
     let length = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
     if length > MAX_FILE_BYTES {
         return Err(format!("too large: {length} bytes"));
     }
-    parse(&std::fs::read_to_string(path).map_err(|e| e.to_string())?)
+    parse(&std::fs::read_to_string(path).map_err(|e| e.to_string())?, registry)
 }
 
 /// The objects of a manifest, checked and with their endings.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse(text: &str) -> Result<Vec<Value>, String> {
+pub fn parse(text: &str, registry: &Registry) -> Result<Vec<Value>, String> {
     let mut objects = Vec::new();
     for part in split(text) {
         let document = yaml::parse(&part)?.value;
@@ -171,10 +174,7 @@ pub fn parse(text: &str) -> Result<Vec<Value>, String> {
             _ => objects.push(document),
         }
     }
-    for object in &mut objects {
-        check_object(object)?;
-    }
-    Ok(objects)
+    objects.into_iter().map(|object| checked(object, registry)).collect()
 }
 
 fn split(text: &str) -> Vec<String> {
@@ -192,32 +192,27 @@ fn split(text: &str) -> Vec<String> {
     parts
 }
 
-fn check_object(object: &mut Value) -> Result<(), String> {
-    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    let name = meta(object, "name").to_owned();
-    if !object["apiVersion"].as_str().unwrap_or_default().starts_with("admissionregistration.k8s.io/") {
-        return Err(format!("{kind} {name:?} is not of admissionregistration.k8s.io"));
-    }
-    if name.is_empty() {
-        return Err(format!("a {kind} has no name"));
-    }
+/// An object as the API would have taken it, under the name that a manifest has.
+fn checked(object: Value, registry: &Registry) -> Result<Value, String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (text(&object["kind"]), meta(&object, "name").to_owned());
+    let api_version = text(&object["apiVersion"]);
+    let (group, version) = api_version.split_once('/').unwrap_or_default();
+    let resource = registry.by_kind(group, version, &kind).filter(|_| group == "admissionregistration.k8s.io");
+    let resource = resource.ok_or_else(|| format!("{kind} {name:?} is no policy, binding or webhook configuration"))?;
+    let schema = resource.schema();
+    let expected = Expected { group, version, kind: &kind, schema: &schema, custom: false };
+    let (mut made, _) = conform(object, expected, FieldValidation::Strict).map_err(|e| format!("{kind} {name:?}: {e}"))?;
+    default::apply_defaults(&mut made, &resource);
     let ended = |name: &str| if name.ends_with(SUFFIX) { name.to_owned() } else { format!("{name}{SUFFIX}") };
-    object["metadata"]["name"] = json!(ended(&name));
-    match kind.as_str() {
-        "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => match check::policy(object).first() {
-            Some(error) => Err(format!("{kind} {name:?}: {error}")),
-            None => Ok(()),
-        },
-        "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
-            let policy = object["spec"]["policyName"].as_str().unwrap_or_default().to_owned();
-            if policy.is_empty() {
-                return Err(format!("{kind} {name:?} names no policy"));
-            }
-            object["spec"]["policyName"] = json!(ended(&policy));
-            Ok(())
-        }
-        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => Ok(()),
-        _ => Err(format!("{kind} {name:?} is no policy, binding or webhook configuration")),
+    made["metadata"]["name"] = json!(ended(&name));
+    if kind.ends_with("Binding") {
+        let policy = text(&made["spec"]["policyName"]);
+        made["spec"]["policyName"] = json!(ended(&policy));
+    }
+    match validation::create(&resource, &made).first() {
+        Some(error) => Err(format!("{kind} {name:?}: {error}")),
+        None => Ok(made),
     }
 }
 
@@ -239,10 +234,11 @@ mod tests {
 
     #[test]
     fn names_get_their_ending_and_references_follow() {
-        let objects = parse(&format!("# why\n---\n{POLICY}---\n{BINDING}")).unwrap();
+        let registry = Registry::new();
+        let objects = parse(&format!("# why\n---\n{POLICY}---\n{BINDING}"), &registry).unwrap();
         assert_eq!(objects[0]["metadata"]["name"], "p.static.k8s.io");
         assert_eq!(objects[1]["spec"]["policyName"], "p.static.k8s.io");
-        assert!(parse("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n").is_err());
+        assert!(parse("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", &registry).is_err());
     }
 
     #[test]
@@ -251,8 +247,13 @@ mod tests {
         let file = directory.path().join("p.yaml");
         std::fs::write(&file, format!("{POLICY}---\n{BINDING}")).unwrap();
         let targets = targets();
-        let mut loaded =
-            Loaded { directory: directory.path().into(), targets: targets.clone(), files: BTreeMap::new(), in_force: BTreeSet::new() };
+        let mut loaded = Loaded {
+            directory: directory.path().into(),
+            registry: Arc::new(Registry::new()),
+            targets: targets.clone(),
+            files: BTreeMap::new(),
+            in_force: BTreeSet::new(),
+        };
         assert!(loaded.reload().unwrap().is_empty());
         assert_eq!(targets.validating_policies.load().bound.len(), 1);
         std::fs::write(&file, POLICY.replace("'true'", "'object.x =='")).unwrap();

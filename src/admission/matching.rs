@@ -152,9 +152,8 @@ impl Criteria {
 
     fn resource(&self, write: &Write, cluster: &Cluster) -> Option<Arc<Resource>> {
         let name = if write.name.is_empty() { crate::object::meta(write.object(), "name") } else { &write.name };
-        let covers = |rules: &[Rule], resource: &Resource| {
-            rules.iter().any(|rule| rule.covers(resource, &write.subresource, write.operation, name))
-        };
+        let covers =
+            |rules: &[Rule], resource: &Resource| rules.iter().any(|rule| rule.covers(resource, &write.subresource, write.operation, name));
         if self.any_resource && !covers(&self.exclude, &write.resource) {
             return Some(write.resource.clone());
         }

@@ -164,8 +164,13 @@ impl Write {
         }
         let resource = &self.resource;
         let schema = resource.schema();
-        let expected =
-            Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom: resource.custom.is_some() };
+        let expected = Expected {
+            group: &resource.group,
+            version: &resource.version,
+            kind: &resource.kind,
+            schema: &schema,
+            custom: resource.custom.is_some(),
+        };
         let (mut object, _) = conform(object, expected, FieldValidation::Ignore).map_err(|error| error.to_string())?;
         default::apply_defaults(&mut object, resource);
         Ok(object)

@@ -141,15 +141,12 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
                 mutating_hooks: mutating_hooks.clone(),
                 validating_hooks: validating_hooks.clone(),
             };
-            Some(Manifests::follow(directory, targets).map_err(BuildError::Manifests)?)
+            Some(Manifests::follow(directory, cluster.registry.clone(), targets).map_err(BuildError::Manifests)?)
         }
     };
     let evaluator = Arc::new(Evaluator { cluster: cluster.clone(), authorizer: authorizer.clone() });
-    let caller = Arc::new(Caller {
-        cluster: cluster.clone(),
-        authorizer: authorizer.clone(),
-        clients: Clients::new(settings.services.clone()),
-    });
+    let caller =
+        Arc::new(Caller { cluster: cluster.clone(), authorizer: authorizer.clone(), clients: Clients::new(settings.services.clone()) });
     let plugins = vec![
         mutating(NamespaceAutoProvision(cluster.clone()), OFF),
         mutating(NamespaceLifecycle(cluster.clone()), ON),

@@ -11,7 +11,7 @@ use super::read::{key, store_error};
 use super::strategy;
 use super::write::Target;
 use crate::admission::Operation;
-use crate::object::{Object, canonical, meta, meta_mut};
+use crate::object::{Object, meta, meta_mut};
 use crate::registry::Resource;
 use crate::status::Status;
 use crate::store::{self, Error, Expect};
@@ -38,8 +38,8 @@ impl Api {
             let Some(old) = topic.get(&key) else {
                 return Err(Status::not_found(&resource.group, &resource.plural, &target.name));
             };
-            check_preconditions(resource, &target.name, &old, options)?;
             let before = self.in_version(&old, resource);
+            check_preconditions(resource, &target.name, &old, &before, options)?;
             let mut write = target.operation(Operation::Delete, None, Some(before.clone()));
             write.options = options.shown.clone();
             write.dry_run = options.dry_run;
@@ -51,7 +51,7 @@ impl Api {
             if options.dry_run {
                 return Ok(Deleted { object: Arc::new(Object::new(key, old.revision, &bytes)), gone: !waits });
             }
-            if waits && *bytes == *canonical(old.value()) {
+            if waits && *bytes == *old.stored() {
                 return Ok(Deleted { object: old, gone: false });
             }
             let expect = Expect::Revision(old.revision);
@@ -174,7 +174,7 @@ fn set_propagation_finalizers(object: &mut Value, policy: Option<&str>) {
     }
 }
 
-fn check_preconditions(resource: &Resource, name: &str, old: &Object, options: &DeleteOptions) -> Result<(), Status> {
+fn check_preconditions(resource: &Resource, name: &str, old: &Object, before: &Value, options: &DeleteOptions) -> Result<(), Status> {
     let conflict = |what: &str, wanted: &str, actual: &str| {
         let why = format!(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). The object might have been deleted and then recreated"
@@ -185,7 +185,7 @@ fn check_preconditions(resource: &Resource, name: &str, old: &Object, options: &
         }
         status
     };
-    let uid = meta(old.value(), "uid");
+    let uid = meta(before, "uid");
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
         return Err(conflict("UID", wanted, uid));
     }

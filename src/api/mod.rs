@@ -20,7 +20,7 @@ pub mod read;
 pub mod representation;
 pub mod reviews;
 pub mod strategy;
-mod subresource;
+pub(crate) mod subresource;
 pub mod table;
 mod transient;
 mod watch;

@@ -136,7 +136,8 @@ impl Api {
     pub fn in_version(&self, object: &Object, resource: &Resource) -> Arc<Value> {
         match resource.is_stored_otherwise() {
             true => Arc::new(convert::to_version(object.to_value(), resource)),
-            false => object.value().clone(),
+            // Not kept with the object: writes look at many objects once, and the parsed form is several times as large.
+            false => Arc::new(object.to_value()),
         }
     }
 

@@ -48,6 +48,7 @@ pub struct Issued {
 impl Reviews {
     /// SubjectAccessReview: may somebody.
     pub async fn subject_access_review(&self, body: Value) -> Result<Value, Status> {
+        let body = object(body)?;
         let mut errors = check_metadata(&body, false);
         errors.extend(check_spec(&body["spec"], true));
         invalid(AUTHORIZATION, "SubjectAccessReview", errors)?;
@@ -57,14 +58,15 @@ impl Reviews {
 
     /// LocalSubjectAccessReview: may somebody, asked by who may only ask about one namespace.
     pub async fn local_subject_access_review(&self, namespace: &str, body: Value) -> Result<Value, Status> {
+        let body = object(body)?;
         let spec = &body["spec"];
         let mut errors = check_spec(spec, true);
         errors.extend(check_metadata(&body, true));
-        if let Some(asked) = spec["resourceAttributes"].as_object() {
-            if asked.get("namespace").and_then(Value::as_str).unwrap_or_default() != namespace {
-                let value = asked.get("namespace").cloned().unwrap_or_else(|| json!(""));
-                errors.push(FieldError::invalid("spec.resourceAttributes.namespace", &value, "must match metadata.namespace"));
-            }
+        if let Some(asked) = spec["resourceAttributes"].as_object()
+            && asked.get("namespace").and_then(Value::as_str).unwrap_or_default() != namespace
+        {
+            let value = asked.get("namespace").cloned().unwrap_or_else(|| json!(""));
+            errors.push(FieldError::invalid("spec.resourceAttributes.namespace", &value, "must match metadata.namespace"));
         }
         if spec["nonResourceAttributes"].is_object() {
             let detail = "disallowed on this kind of request";
@@ -77,6 +79,7 @@ impl Reviews {
 
     /// SelfSubjectAccessReview: may I.
     pub async fn self_subject_access_review(&self, user: &Arc<User>, body: Value) -> Result<Value, Status> {
+        let body = object(body)?;
         let mut errors = check_metadata(&body, false);
         errors.extend(check_spec(&body["spec"], false));
         invalid(AUTHORIZATION, "SelfSubjectAccessReview", errors)?;
@@ -99,7 +102,8 @@ impl Reviews {
     }
 
     /// SelfSubjectRulesReview: what may I in a namespace.
-    pub fn self_subject_rules_review(&self, user: &User, mut body: Value) -> Result<Value, Status> {
+    pub fn self_subject_rules_review(&self, user: &User, body: Value) -> Result<Value, Status> {
+        let mut body = object(body)?;
         let namespace = body["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
         if namespace.is_empty() {
             return Err(Status::bad_request("no namespace on request"));
@@ -127,7 +131,8 @@ impl Reviews {
     }
 
     /// TokenReview: whose token is this.
-    pub async fn token_review(&self, mut body: Value) -> Result<Value, Status> {
+    pub async fn token_review(&self, body: Value) -> Result<Value, Status> {
+        let mut body = object(body)?;
         let token = body["spec"]["token"].as_str().unwrap_or_default().to_owned();
         if token.is_empty() {
             return Err(Status::bad_request("token is required for TokenReview in authentication"));
@@ -151,7 +156,8 @@ impl Reviews {
     }
 
     /// TokenRequest: a token for a service account.
-    pub fn token_request(&self, namespace: &str, name: &str, mut body: Value) -> Result<Issued, Status> {
+    pub fn token_request(&self, namespace: &str, name: &str, body: Value) -> Result<Issued, Status> {
+        let mut body = object(body)?;
         let account = self.objects.get("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found("", "serviceaccounts", name))?;
         for (key, expected) in [("name", name), ("namespace", namespace)] {
             let given = body["metadata"][key].as_str().unwrap_or_default();
@@ -246,6 +252,11 @@ fn group_version(version: &str) -> String {
         Some((group, version)) => format!("{group}/{version}"),
         None => format!("/{version}"),
     }
+}
+
+/// A review is an object; nothing else can be asked or answered.
+fn object(body: Value) -> Result<Value, Status> {
+    if body.is_object() { Ok(body) } else { Err(Status::bad_request("the request body is not an object")) }
 }
 
 fn check_expiration(seconds: i64) -> Result<(), Status> {

@@ -164,3 +164,26 @@ async fn a_kubelets_token_names_pod_and_node_and_lives_on_with_a_warning() {
     let known = reviews.token_review(json!({"spec": {"token": token}})).await.unwrap();
     assert_eq!(known["status"]["user"]["extra"]["authentication.kubernetes.io/pod-name"], json!(["p"]));
 }
+
+#[tokio::test]
+async fn a_body_of_any_shape_is_refused_or_answered_and_never_a_panic() {
+    let reviews = scene().reviews;
+    let me = bob();
+    for body in [
+        json!(null),
+        json!(1),
+        json!("x"),
+        json!([]),
+        json!({}),
+        json!({"spec": 1, "metadata": []}),
+        json!({"spec": []}),
+        json!({"status": "x", "spec": {"resourceAttributes": [], "token": 5}}),
+    ] {
+        let _ = reviews.subject_access_review(body.clone()).await;
+        let _ = reviews.local_subject_access_review("ns", body.clone()).await;
+        let _ = reviews.self_subject_access_review(&me, body.clone()).await;
+        let _ = reviews.self_subject_rules_review(&me, body.clone());
+        let _ = reviews.token_review(body.clone()).await;
+        let _ = reviews.token_request("default", "default", body);
+    }
+}

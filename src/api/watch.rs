@@ -45,10 +45,8 @@ impl Api {
             (VersionMatch::Unset | VersionMatch::Any, None) => Start::Current,
             (VersionMatch::NotOlderThan(revision) | VersionMatch::Exact(revision), _) => Start::After(revision),
         };
-        if stream_end {
-            if let VersionMatch::NotOlderThan(revision) = options.version {
-                self.reach(revision).await?;
-            }
+        if stream_end && let VersionMatch::NotOlderThan(revision) = options.version {
+            self.reach(revision).await?;
         }
         let framer = Framer { api: self.clone(), resource: resource.clone(), form };
         let content_type = form.format.stream_media_type().unwrap_or("application/json");

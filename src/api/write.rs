@@ -220,7 +220,7 @@ impl Api {
             return Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), old.revision, &bytes)), created: false }));
         }
         // An update that changes nothing is none: no revision, no event.
-        if *bytes == *canonical(old.value()) {
+        if *bytes == *old.stored() {
             return Ok(Some(Written { object: old.clone(), created: false }));
         }
         let expect = Expect::Revision(old.revision);

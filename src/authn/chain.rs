@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::request::Parts;
 
@@ -15,14 +16,19 @@ use super::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, Authenticated, Au
 /// The authenticators in order, and what to do without a credential.
 pub struct Chain {
     authenticators: Vec<Arc<dyn Authenticator>>,
-    anonymous: Anonymous,
+    anonymous: ArcSwap<Anonymous>,
     audiences: Vec<String>,
 }
 
 impl Chain {
     /// A chain that identifies itself with `audiences` (the API audiences; usually the service-account issuer).
     pub fn new(authenticators: Vec<Arc<dyn Authenticator>>, anonymous: Anonymous, audiences: Vec<String>) -> Self {
-        Chain { authenticators, anonymous, audiences }
+        Chain { authenticators, anonymous: ArcSwap::from_pointee(anonymous), audiences }
+    }
+
+    /// Lets anonymous requests in elsewhere from now on (structured configuration).
+    pub fn set_anonymous(&self, anonymous: Anonymous) {
+        self.anonymous.store(Arc::new(anonymous));
     }
 
     /// Who asks. The error says what every authenticator had against the credential; the client only hears 401.
@@ -42,7 +48,7 @@ impl Chain {
             }
         }
         if refusals.is_empty() {
-            self.anonymous.authenticate(request.uri.path()).ok_or_else(|| Unauthenticated::because("no credential was given"))
+            self.anonymous.load().authenticate(request.uri.path()).ok_or_else(|| Unauthenticated::because("no credential was given"))
         } else {
             Err(Unauthenticated(refusals.join("; ")))
         }
@@ -78,7 +84,7 @@ pub fn with_group(known: Authenticated) -> Authenticated {
 impl std::fmt::Debug for Chain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.authenticators.iter().map(|a| a.name()).collect();
-        f.debug_struct("Chain").field("authenticators", &names).field("anonymous", &self.anonymous).finish()
+        f.debug_struct("Chain").field("authenticators", &names).field("anonymous", &self.anonymous.load()).finish()
     }
 }
 

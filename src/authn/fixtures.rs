@@ -143,3 +143,82 @@ impl Authority {
         (certificate.der().to_vec(), key)
     }
 }
+
+/// An HTTPS server on the loopback interface that answers every request by a function of path and body.
+pub struct TlsServer {
+    pub address: std::net::SocketAddr,
+    pub ca: String,
+    pub calls: Arc<std::sync::atomic::AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl TlsServer {
+    pub async fn start<F>(answer: F) -> Self
+    where
+        F: Fn(&str, &[u8]) -> (u16, String) + Send + Sync + 'static,
+    {
+        use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+        let authority = Authority::new("loopback");
+        let usage = rcgen::ExtendedKeyUsagePurpose::ServerAuth;
+        let (der, key) = authority.issue(&Leaf { cn: "server", usage, sans: &["127.0.0.1", "localhost"], ..Leaf::default() });
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![CertificateDer::from(der)], key)
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let (answer, counter) = (Arc::new(answer), calls.clone());
+        let task = tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let (acceptor, answer, counter) = (acceptor.clone(), answer.clone(), counter.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(socket).await else { return };
+                    let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                        let (answer, counter) = (answer.clone(), counter.clone());
+                        async move {
+                            use http_body_util::BodyExt;
+                            counter.fetch_add(1, Ordering::SeqCst);
+                            let path = request.uri().path().to_owned();
+                            let body = request.into_body().collect().await.unwrap().to_bytes();
+                            let (code, text) = answer(&path, &body);
+                            let body = http_body_util::Full::new(bytes::Bytes::from(text));
+                            Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
+                        }
+                    });
+                    let io = hyper_util::rt::TokioIo::new(stream);
+                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
+                });
+            }
+        });
+        TlsServer { address, ca: authority.pem, calls, task }
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// A kubeconfig that points here.
+    pub fn kubeconfig(&self) -> Value {
+        use base64::Engine;
+        let ca = base64::engine::general_purpose::STANDARD.encode(&self.ca);
+        serde_json::json!({
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": format!("{}/review", self.url()), "certificate-authority-data": ca}}],
+            "users": [{"name": "u", "user": {"token": "server-token"}}],
+        })
+    }
+}

@@ -5,17 +5,24 @@
 //! [`Now`]; it never touches the store and never decides what anybody may do.
 
 pub mod anonymous;
+pub mod authentication_configuration;
 pub mod bearer;
 pub mod bootstrap_token;
 pub mod cache;
+pub mod certificates;
 pub mod chain;
+pub mod expression;
+pub mod issuer_keys;
 pub mod jws;
 pub mod keys;
+pub mod oidc;
 pub mod reload;
 pub mod request_header;
 pub mod service_account;
 pub mod token_file;
 pub mod token_request;
+pub mod webhook;
+pub mod webhook_client;
 pub mod x509;
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
@@ -12,6 +13,9 @@ use super::cache::{Digest, digest};
 
 /// No file that this server is configured with is larger.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// How long files must stay as they are before they count.
+const QUIET: Duration = Duration::from_millis(20);
 
 /// Keeps watching until dropped.
 #[must_use = "a file is watched only as long as this is kept"]
@@ -43,7 +47,7 @@ where
         }
         // Between the writing of one file and the next, a pair may be unreadable: the event of the last one puts it right.
         let mut last = last.lock();
-        let outcome = read(&watched).and_then(|contents| {
+        let outcome = settled(&watched).and_then(|contents| {
             let now = fingerprint(&contents);
             if now == *last {
                 return Ok(false);
@@ -73,6 +77,21 @@ where
     Ok(Watch { _watcher: watcher })
 }
 
+/// What the files hold once nobody is writing to them any more: a file that is written in place is empty for a moment,
+/// and an empty file must not be taken for the wish to have no tokens.
+fn settled(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
+    let mut contents = read(paths)?;
+    for _ in 0..50 {
+        std::thread::sleep(QUIET);
+        let again = read(paths)?;
+        if again == contents {
+            break;
+        }
+        contents = again;
+    }
+    Ok(contents)
+}
+
 fn read(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
     let read_one = |path: &PathBuf| {
         let length = std::fs::metadata(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?.len();
@@ -90,7 +109,7 @@ fn fingerprint(contents: &[Vec<u8>]) -> Digest {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use futures::FutureExt;
 
@@ -123,7 +142,7 @@ mod tests {
         std::fs::rename(&other, &path).unwrap();
         eventually(|| knows("t3"));
         std::fs::write(&path, "only one column").unwrap();
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(300));
         assert!(knows("t3"));
     }
 

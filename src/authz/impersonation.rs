@@ -76,10 +76,10 @@ fn wanted(headers: &HeaderMap) -> Result<Option<Wanted>, Status> {
             false => Err(Status::internal("requested impersonation of groups, a uid or extra values without impersonating a user")),
         };
     }
-    if let Some((namespace, _)) = account {
-        if user.groups.is_empty() {
-            user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
-        }
+    if let Some((namespace, _)) = account
+        && user.groups.is_empty()
+    {
+        user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
     let has = |group: &str| user.groups.iter().any(|g| g == group);
     if name == ANONYMOUS {

@@ -3,12 +3,15 @@
 //! One file per way of deciding. The room is told of changed objects and never reads the store; it decides about
 //! requests, not about the content of objects.
 
+pub mod abac;
 pub mod always;
 pub mod chain;
+pub mod configuration;
 pub mod forbidden;
 pub mod impersonation;
 pub mod node;
 pub mod rbac;
+pub mod webhook;
 
 pub use forbidden::forbidden;
 

@@ -1,8 +1,13 @@
 //! The command line: one file per subcommand. What it prints and how it exits is a contract that scripts rely on.
 
+mod cel;
+mod client;
+mod clock;
 mod completion;
+mod components;
 mod config;
 mod kubeconfig;
+mod store;
 mod up;
 
 use std::process::ExitCode;
@@ -28,6 +33,27 @@ enum Command {
     /// Print a kubeconfig for the server of a data directory.
     #[command(after_help = kubeconfig::EXAMPLES)]
     Kubeconfig(kubeconfig::Kubeconfig),
+    /// Save or restore a snapshot of the store.
+    #[command(subcommand, after_help = store::SNAPSHOT_EXAMPLES)]
+    Snapshot(store::Snapshot),
+    /// Verify or print a store that no server has open.
+    #[command(subcommand, after_help = store::STORE_EXAMPLES)]
+    Store(store::Store),
+    /// Make a throw-away copy of a data directory.
+    #[command(after_help = store::FORK_EXAMPLES)]
+    Fork(store::Fork),
+    /// Evaluate and check CEL expressions.
+    #[command(subcommand, after_help = cel::EXAMPLES)]
+    Cel(cel::Cel),
+    /// Read or move the time of a server with a virtual clock.
+    #[command(subcommand, after_help = clock::EXAMPLES)]
+    Clock(clock::Clock),
+    /// Run the controllers against the server of a kubeconfig.
+    Controllers(components::Component),
+    /// Run the scheduler against the server of a kubeconfig.
+    Scheduler(components::Component),
+    /// Run kubelets on the mock runtime against the server of a kubeconfig.
+    Kubelet(components::Component),
     /// Print the versions of this program and of the API it serves.
     Version,
     /// Print a completion script for a shell.
@@ -40,6 +66,14 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Up(up) => up.run(),
         Command::Kubeconfig(command) => command.run(),
+        Command::Snapshot(command) => command.run(),
+        Command::Store(command) => command.run(),
+        Command::Fork(command) => command.run(),
+        Command::Cel(command) => command.run(),
+        Command::Clock(command) => command.run(),
+        Command::Controllers(command) => command.run(&[]),
+        Command::Scheduler(command) => command.run(&["scheduler"]),
+        Command::Kubelet(command) => command.run(&["kubelet"]),
         Command::Version => {
             println!("usher {}\nKubernetes API {}", crate::version::USHER, crate::version::KUBERNETES);
             Ok(())

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::{config, kubeconfig};
 use crate::server::{Server, StoreChoice, identity};
+use crate::store::etcd::EtcdOptions;
 use crate::store::redb::Durability;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -40,6 +41,15 @@ pub struct Up {
     /// immediate (a write is on disk before it is acknowledged) or relaxed [default: immediate]
     #[arg(long, value_name = "WHEN", env = "USHER_DURABILITY")]
     pub durability: Option<String>,
+    /// The CA of the etcd members; given, the connection is TLS
+    #[arg(long, value_name = "FILE", env = "USHER_ETCD_CAFILE")]
+    pub etcd_cafile: Option<PathBuf>,
+    /// The client certificate for etcd
+    #[arg(long, value_name = "FILE", env = "USHER_ETCD_CERTFILE")]
+    pub etcd_certfile: Option<PathBuf>,
+    /// The key of the client certificate for etcd
+    #[arg(long, value_name = "FILE", env = "USHER_ETCD_KEYFILE")]
+    pub etcd_keyfile: Option<PathBuf>,
     /// A CSV file of static tokens: token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE", env = "USHER_TOKEN_AUTH_FILE")]
     pub token_auth_file: Option<PathBuf>,
@@ -55,6 +65,27 @@ pub struct Up {
     /// Whether requests without a credential are let through to authorisation [default: true]
     #[arg(long, value_name = "BOOL", env = "USHER_ANONYMOUS_AUTH")]
     pub anonymous_auth: Option<bool>,
+    /// An AuthenticationConfiguration: outside issuers, anonymous paths; reloaded when it changes
+    #[arg(long, value_name = "FILE", env = "USHER_AUTHENTICATION_CONFIG")]
+    pub authentication_config: Option<PathBuf>,
+    /// A kubeconfig of the webhook that knows further bearer tokens
+    #[arg(long, value_name = "FILE", env = "USHER_AUTHENTICATION_TOKEN_WEBHOOK_CONFIG_FILE")]
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// The policies of ABAC, one JSON object a line; reloaded when they change
+    #[arg(long, value_name = "FILE", env = "USHER_AUTHORIZATION_POLICY_FILE")]
+    pub authorization_policy_file: Option<PathBuf>,
+    /// The authorisers in order: Node, RBAC, Webhook, ABAC, AlwaysAllow, AlwaysDeny [default: Node,RBAC]
+    #[arg(long, value_name = "LIST", env = "USHER_AUTHORIZATION_MODE")]
+    pub authorization_mode: Option<String>,
+    /// An AuthorizationConfiguration, instead of --authorization-mode; reloaded when it changes
+    #[arg(long, value_name = "FILE", env = "USHER_AUTHORIZATION_CONFIG")]
+    pub authorization_config: Option<PathBuf>,
+    /// Admission plugins to turn on besides the default ones
+    #[arg(long, value_name = "LIST", env = "USHER_ENABLE_ADMISSION_PLUGINS")]
+    pub enable_admission_plugins: Option<String>,
+    /// Admission plugins to turn off
+    #[arg(long, value_name = "LIST", env = "USHER_DISABLE_ADMISSION_PLUGINS")]
+    pub disable_admission_plugins: Option<String>,
     /// How many nodes to run on the mock runtime [default: 1]
     #[arg(long, value_name = "N", env = "USHER_NODES")]
     pub nodes: Option<usize>,
@@ -76,11 +107,23 @@ impl Up {
             kubeconfig: self.kubeconfig.or(file.kubeconfig),
             store: self.store.or(file.store),
             durability: self.durability.or(file.durability),
+            etcd_cafile: self.etcd_cafile.or(file.etcd_cafile),
+            etcd_certfile: self.etcd_certfile.or(file.etcd_certfile),
+            etcd_keyfile: self.etcd_keyfile.or(file.etcd_keyfile),
             token_auth_file: self.token_auth_file.or(file.token_auth_file),
             client_ca_file: self.client_ca_file.or(file.client_ca_file),
             tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
             tls_private_key_file: self.tls_private_key_file.or(file.tls_private_key_file),
             anonymous_auth: self.anonymous_auth.or(file.anonymous_auth),
+            authentication_config: self.authentication_config.or(file.authentication_config),
+            authentication_token_webhook_config_file: self
+                .authentication_token_webhook_config_file
+                .or(file.authentication_token_webhook_config_file),
+            authorization_policy_file: self.authorization_policy_file.or(file.authorization_policy_file),
+            authorization_mode: self.authorization_mode.or(file.authorization_mode),
+            authorization_config: self.authorization_config.or(file.authorization_config),
+            enable_admission_plugins: self.enable_admission_plugins.or(file.enable_admission_plugins),
+            disable_admission_plugins: self.disable_admission_plugins.or(file.disable_admission_plugins),
             nodes: self.nodes.or(file.nodes),
             components: self.components.or(file.components),
             virtual_clock: self.virtual_clock.or(file.virtual_clock),
@@ -103,6 +146,11 @@ impl Up {
         let data_dir = self.data_dir.clone().unwrap_or_else(|| config::DATA_DIR.into());
         let mut builder = Server::builder();
         builder.store = parse_store(self.store.as_deref().unwrap_or("redb"))?;
+        if let StoreChoice::Etcd(options) = &mut builder.store {
+            options.ca = self.etcd_cafile.clone();
+            options.cert = self.etcd_certfile.clone();
+            options.key = self.etcd_keyfile.clone();
+        }
         builder.durability = match self.durability.as_deref().unwrap_or("immediate") {
             "immediate" => Durability::Immediate,
             "relaxed" => Durability::Relaxed,
@@ -117,7 +165,14 @@ impl Up {
             token_auth_file: self.token_auth_file.clone(),
             client_ca_file: self.client_ca_file.clone(),
             no_anonymous: self.anonymous_auth == Some(false),
+            authentication_config: self.authentication_config.clone(),
+            authentication_token_webhook_config_file: self.authentication_token_webhook_config_file.clone(),
+            authorization_policy_file: self.authorization_policy_file.clone(),
+            authorization_mode: self.authorization_mode.as_deref().map(list).unwrap_or_else(|| vec!["Node".into(), "RBAC".into()]),
+            authorization_config: self.authorization_config.clone(),
         };
+        builder.admission.enable = self.enable_admission_plugins.as_deref().map(list).unwrap_or_default();
+        builder.admission.disable = self.disable_admission_plugins.as_deref().map(list).unwrap_or_default();
         builder.tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
@@ -143,18 +198,20 @@ impl Up {
     }
 }
 
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
+}
+
 fn parse_store(text: &str) -> Result<StoreChoice, String> {
     match text {
         "redb" => Ok(StoreChoice::Redb),
         "memory" => Ok(StoreChoice::Memory),
-        other => match other.strip_prefix("etcd://") {
-            Some(endpoints) if !endpoints.is_empty() => Ok(StoreChoice::Etcd(endpoints.split(',').map(str::to_owned).collect())),
-            _ => Err(format!("--store is redb, memory or etcd://host:port,…, not {other:?}")),
-        },
+        other if other.starts_with("etcd://") => EtcdOptions::parse(other).map(StoreChoice::Etcd).map_err(|e| format!("--store: {e}")),
+        other => Err(format!("--store is redb, memory or etcd://host:port,…, not {other:?}")),
     }
 }
 
-async fn wait_for_signal() -> Result<(), String> {
+pub(super) async fn wait_for_signal() -> Result<(), String> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
@@ -165,7 +222,7 @@ async fn wait_for_signal() -> Result<(), String> {
     Ok(())
 }
 
-fn log_to_stderr() {
+pub(super) fn log_to_stderr() {
     use std::io::IsTerminal;
     let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG").unwrap_or_else(|_| "warn,usher=info".into());
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -6,6 +6,7 @@ pub mod health;
 pub mod layers;
 pub mod listener;
 pub mod metrics;
+pub mod operations;
 pub mod pki;
 pub mod router;
 pub mod stack;

@@ -10,7 +10,7 @@ use axum::routing::get;
 use http::{HeaderValue, Request, StatusCode, header};
 
 use super::layers::{Refused, context};
-use super::{Gateway, documents};
+use super::{Gateway, documents, operations};
 use crate::api::representation::{Representation, respond_value};
 
 /// The routes.
@@ -55,6 +55,9 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) -> Result<Response, Refused> {
     let context = context(&request)?;
+    if request.uri().path().starts_with("/usher/v1/") {
+        return operations::serve(&gateway, request).await;
+    }
     if !context.info.is_resource {
         return match *request.method() {
             http::Method::GET => documents::serve(&gateway, &request),

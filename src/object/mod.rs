@@ -13,6 +13,9 @@ use crate::store::{Key, Revision};
 
 const METADATA: &[u8] = b"\"metadata\":{";
 
+/// Labels as pairs of key and value.
+type Labels = Box<[(Box<str>, Box<str>)]>;
+
 /// An object as readers share it: complete JSON at one revision.
 #[derive(Debug)]
 pub struct Object {
@@ -24,7 +27,7 @@ pub struct Object {
     pub json: Bytes,
     head: usize,
     parsed: OnceLock<Arc<Value>>,
-    labels: OnceLock<Box<[(Box<str>, Box<str>)]>>,
+    labels: OnceLock<Labels>,
 }
 
 impl Object {
@@ -50,7 +53,12 @@ impl Object {
         self.key.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The object as a value, parsed when first asked for.
+    /// The bytes as they are stored, without the revision.
+    pub fn stored(&self) -> Vec<u8> {
+        unsplice(&self.json, self.head, self.revision)
+    }
+
+    /// The object as a value, parsed when first asked for and kept.
     pub fn value(&self) -> &Arc<Value> {
         self.parsed.get_or_init(|| Arc::new(serde_json::from_slice(&self.json).unwrap_or_default()))
     }
@@ -85,8 +93,7 @@ impl Object {
 
     /// The same object told at another revision: what a watcher sees when an object leaves its selection.
     pub fn at(&self, revision: Revision) -> Object {
-        let stored = unsplice(&self.json, self.head, self.revision);
-        Object::new(self.key.clone(), revision, &stored)
+        Object::new(self.key.clone(), revision, &self.stored())
     }
 }
 

@@ -207,10 +207,8 @@ impl Parser {
         let mut values = values;
         values.sort();
         values.dedup();
-        if matches!(operator, Operator::GreaterThan | Operator::LessThan) {
-            if values[0].parse::<i64>().is_err() {
-                return Err(format!("values[0]: Invalid value: {:?}: for 'Gt', 'Lt' operators, the value must be an integer", values[0]));
-            }
+        if matches!(operator, Operator::GreaterThan | Operator::LessThan) && values[0].parse::<i64>().is_err() {
+            return Err(format!("values[0]: Invalid value: {:?}: for 'Gt', 'Lt' operators, the value must be an integer", values[0]));
         }
         for (i, value) in values.iter().enumerate() {
             if let Some(problem) = label_value_problem(value) {
@@ -252,7 +250,7 @@ impl Parser {
 fn label_key(key: &str) -> Result<(), String> {
     let problem = |text: &str| Err(format!("key: Invalid value: {key:?}: {text}"));
     let name = match key.split_once('/') {
-        Some((prefix, _)) if prefix.is_empty() => return problem("prefix part must be non-empty"),
+        Some(("", _)) => return problem("prefix part must be non-empty"),
         Some((_, name)) => name,
         None => key,
     };

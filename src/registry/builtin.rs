@@ -81,6 +81,7 @@ impl Rows {
             storage: plural.into(),
             columns: Vec::new(),
             selectable: Vec::new(),
+            deprecation: None,
             custom: None,
             schema: OnceLock::new(),
         };
@@ -104,6 +105,7 @@ impl Rows {
             Some((">", words)) => resource.subresources.extend(subresource(resource, words)),
             Some(("|", columns)) => resource.columns = columns.split('|').map(column).collect(),
             Some(("?", labels)) => resource.selectable = list(labels, ' '),
+            Some(("!", warning)) => resource.deprecation = Some(warning.into()),
             _ => {}
         }
     }

@@ -49,11 +49,31 @@ pub fn resources_of_definition(definition: &Value) -> Vec<Resource> {
                 storage: format!("{group}/{plural}").into(),
                 columns: columns(&version["additionalPrinterColumns"]),
                 selectable: selectable(&version["selectableFields"]),
-                custom: Some(Arc::new(Custom { definition: definition.clone(), version: version.clone() })),
+                deprecation: deprecation(version, versions, &group, &kind),
+                custom: Some(Arc::new(Custom {
+                    definition: definition.clone(),
+                    version: version.clone(),
+                    published_hash: OnceLock::new(),
+                })),
                 schema: OnceLock::new(),
             })
         })
         .collect()
+}
+
+/// The warning of a deprecated version: its own words, or the newer version to use.
+fn deprecation(version: &Value, versions: &[Value], group: &str, kind: &str) -> Option<Arc<str>> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(own) = version["deprecationWarning"].as_str() {
+        return Some(own.into());
+    }
+    let name = version["name"].as_str()?;
+    let usable = versions.iter().filter(|v| v["served"] == true && v["deprecated"] != true).filter_map(|v| v["name"].as_str());
+    let newest = usable.filter(|other| compare_versions(other, name) == Ordering::Less).min_by(|a, b| compare_versions(a, b));
+    let instead = newest.map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
+    Some(format!("{group}/{name} {kind} is deprecated{instead}").into())
 }
 
 /// What discovery shows of the stored form: the beginning of a hash of its group, version and kind.
@@ -167,6 +187,16 @@ mod tests {
         assert_eq!(v1.subresources.len(), 2);
         registry.replace_custom(Vec::<Resource>::new());
         assert!(registry.lookup("ex.com", "v1", "wids").is_none());
+    }
+
+    #[test]
+    fn a_deprecated_version_names_the_one_to_use() {
+        let mut definition = definition();
+        definition["spec"]["versions"][0]["deprecated"] = true.into();
+        let of = |definition: &Value| resources_of_definition(definition).into_iter().map(|r| r.deprecation).collect::<Vec<_>>();
+        assert_eq!(of(&definition), [Some("ex.com/v1beta1 Wid is deprecated; use ex.com/v1 Wid".into()), None]);
+        definition["spec"]["versions"][0]["deprecationWarning"] = "no more".into();
+        assert_eq!(of(&definition), [Some("no more".into()), None]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 pub mod bootstrap;
 mod builtin;
-mod custom;
+pub mod custom;
 mod selectable;
 
 pub use custom::{resources_of_definition, storage_version_hash};
@@ -54,6 +54,8 @@ pub struct Resource {
     pub columns: Vec<Column>,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`, as dotted paths.
     pub selectable: Vec<Arc<str>>,
+    /// What users of this version are warned of (`v1 Endpoints is deprecated in v1.33+; …`).
+    pub deprecation: Option<Arc<str>>,
     /// Where a custom resource comes from; `None` for a built-in one.
     pub custom: Option<Arc<Custom>>,
     /// The compiled schema, made on first use.
@@ -99,6 +101,8 @@ pub struct Custom {
     pub definition: Arc<Value>,
     /// The version's entry of `spec.versions`.
     pub version: Value,
+    /// A hash of what is published of it, made on first use: definitions can be large.
+    pub(crate) published_hash: OnceLock<String>,
 }
 
 /// The registry as it is now.
@@ -262,7 +266,7 @@ impl Registry {
         let mut custom: Vec<Arc<Resource>> = custom.into_iter().map(Into::into).collect();
         custom.retain(|c| !self.builtin.iter().any(|b| b.group == c.group && b.version == c.version && b.plural == c.plural));
         custom.sort_by(|a, b| {
-            (&a.group).cmp(&b.group).then_with(|| custom::compare_versions(&a.version, &b.version)).then_with(|| a.plural.cmp(&b.plural))
+            a.group.cmp(&b.group).then_with(|| custom::compare_versions(&a.version, &b.version)).then_with(|| a.plural.cmp(&b.plural))
         });
         let mut resources = self.builtin.clone();
         resources.append(&mut custom);

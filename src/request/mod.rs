@@ -131,12 +131,10 @@ pub fn parse(method: &str, path: &str, query: &str) -> RequestInfo {
         parts.remove(0);
     }
     // A namespace is itself a resource with a name and subresources of its own.
-    if parts[0] == "namespaces" {
-        if parts.len() > 1 {
-            info.namespace = decode(parts[1]);
-            if parts.len() > 2 && !matches!(parts[2], "status" | "finalize") {
-                parts.drain(..2);
-            }
+    if parts[0] == "namespaces" && parts.len() > 1 {
+        info.namespace = decode(parts[1]);
+        if parts.len() > 2 && !matches!(parts[2], "status" | "finalize") {
+            parts.drain(..2);
         }
     }
     info.resource = parts[0].to_owned();
@@ -163,10 +161,11 @@ pub fn parse(method: &str, path: &str, query: &str) -> RequestInfo {
         if info.verb == "get" && (watch || legacy_watch) && info.subresource.is_empty() {
             info.verb = "watch";
         }
-        if matches!(info.verb, "list" | "watch") && info.name.is_empty() {
-            if let Some(name) = info.field_selector.split(',').find_map(|term| term.strip_prefix("metadata.name=")) {
-                info.name = name.trim_start_matches('=').to_owned();
-            }
+        if matches!(info.verb, "list" | "watch")
+            && info.name.is_empty()
+            && let Some(name) = info.field_selector.split(',').find_map(|term| term.strip_prefix("metadata.name="))
+        {
+            info.name = name.trim_start_matches('=').to_owned();
         }
     }
     info

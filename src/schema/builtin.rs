@@ -87,6 +87,9 @@ fn object(json: &Value, overlay: &Definition, sources: &Map<String, Value>) -> O
         let default = if field.null { Some(Value::Null) } else { field.set.clone().or_else(|| field.default.clone()) };
         // A default that would be left out again is none.
         if let Some(default) = default.filter(|d| !(field.omit && super::is_zero(d))) {
+            if field.set.is_none() && super::is_zero(&default) {
+                object.plain.push(name.clone());
+            }
             object.defaults.insert(name.clone(), default);
         }
         object.properties.insert(name, property(json, field, sources));

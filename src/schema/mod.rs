@@ -95,6 +95,9 @@ pub struct ObjectShape {
     /// What stands in for an absent field, where the field's own schema does not say it: what a typed server writes for it.
     /// `null` among them, since that is how it writes an absent list that it does not leave out.
     pub defaults: BTreeMap<Box<str>, Value>,
+    /// Fields that a typed server holds as plain values and not as pointers, so that even a new object has them, with their
+    /// zero value (which is then in `defaults`); sorted. Who sets such a field to its zero value has set nothing.
+    pub plain: Vec<Box<str>>,
     /// Fields that are left out when they hold their type's zero value, as a typed server writes them; sorted.
     pub omit_empty: Vec<Box<str>>,
 }

@@ -3,21 +3,24 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::Api;
 use crate::api::options::WriteOptions;
 use crate::api::write::Target;
-use crate::object::meta;
+use crate::object::{Object, meta};
+use crate::registry::bootstrap::{Settings, objects};
 use crate::request::{Context, RequestInfo, User};
+use crate::status::Status;
 
 /// Makes what is missing.
-pub async fn run(api: &Api) -> Result<(), String> {
-    let names = ["default", "kube-node-lease", "kube-public", "kube-system"];
-    let objects: Vec<Value> = names.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).into();
+pub async fn run(api: &Api, settings: &Settings) -> Result<(), String> {
     let user = Arc::new(User::new("system:apiserver", &["system:masters", "system:authenticated"]));
-    for object in objects {
-        make(api, &user, object).await?;
+    // All at once: the store puts what waits together into a few commits.
+    let objects = objects(settings, &api.registry.table());
+    let (namespaces, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(|object| object["kind"] == "Namespace");
+    for batch in [namespaces, others] {
+        futures::future::try_join_all(batch.into_iter().map(|object| make(api, &user, object))).await?;
     }
     Ok(())
 }
@@ -46,9 +49,21 @@ async fn make(api: &Api, user: &Arc<User>, mut object: Value) -> Result<(), Stri
         subresource: String::new(),
         options: WriteOptions::default(),
     };
+    let failed = |status: Status| format!("cannot make {kind} {name}: {}", status.message);
+    let status = object.get("status").cloned().filter(|_| target.resource.subresource("status").is_some());
     match api.create(&target, object).await {
-        Ok(_) => Ok(()),
+        Ok(written) => {
+            // A create leaves the status out; what a fresh server says of these objects is written as whoever watches over them would.
+            let Some(status) = status.filter(|status| written.object.value().get("status") != Some(status)) else { return Ok(()) };
+            let target = Target { subresource: "status".into(), ..target };
+            let with_status = |old: Option<&Arc<Object>>| {
+                let mut object = old.map(|object| object.to_value()).unwrap_or_default();
+                object["status"] = status.clone();
+                Ok(object)
+            };
+            api.update(&target, &with_status, false).await.map(|_| ()).map_err(failed)
+        }
         Err(status) if status.reason == "AlreadyExists" => Ok(()),
-        Err(status) => Err(format!("cannot make {kind} {name}: {}", status.message)),
+        Err(status) => Err(failed(status)),
     }
 }

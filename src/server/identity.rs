@@ -1,8 +1,9 @@
 //! Puts hops 02 and 03 together: which authenticators stand in the chain, which authorisers, and what keeps their indexes in step with
 //! the objects they are made of.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use usher_components::clock::Clock;
@@ -12,15 +13,21 @@ use crate::authn::anonymous::Anonymous;
 use crate::authn::bearer::Bearer;
 use crate::authn::bootstrap_token::BootstrapTokens;
 use crate::authn::keys::ServiceAccountKeys;
+use crate::authn::oidc::Issuers;
 use crate::authn::request_header::{Headers, RequestHeader};
 use crate::authn::service_account::ServiceAccounts;
 use crate::authn::token_file::TokenFile;
+use crate::authn::webhook::TokenReviewWebhook;
+use crate::authn::webhook_client::{Retry, WebhookClient};
 use crate::authn::x509::{Authorities, ClientCertificate};
-use crate::authn::{self, Authenticator, Now, Objects, TokenAuthenticator, reload};
-use crate::authz::always::Masters;
+use crate::authn::{self, Authenticator, Now, Objects, TokenAuthenticator, authentication_configuration, reload};
+use crate::authz;
+use crate::authz::abac::Abac;
+use crate::authz::configuration::Modes;
+use crate::authz::node::NodeAuthorizer;
+use crate::authz::node::graph::Graph;
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::index::Index;
-use crate::authz::{self, Authorizer};
 use crate::gateway::pki::Pki;
 use crate::object::Object;
 use crate::store;
@@ -29,8 +36,12 @@ use crate::watch::{Observer, State};
 /// Who issues service-account tokens, and for whom.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
+/// How long a token webhook may take, and how long its answers are remembered.
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
+const WEBHOOK_CACHE_SECONDS: i64 = 120;
+
 /// Where credentials come from besides the server's own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// `--token-auth-file`.
     pub token_auth_file: Option<PathBuf>,
@@ -38,6 +49,31 @@ pub struct Settings {
     pub client_ca_file: Option<PathBuf>,
     /// `--anonymous-auth`.
     pub no_anonymous: bool,
+    /// `--authentication-config`.
+    pub authentication_config: Option<PathBuf>,
+    /// `--authentication-token-webhook-config-file`.
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// `--authorization-policy-file`, for ABAC.
+    pub authorization_policy_file: Option<PathBuf>,
+    /// `--authorization-mode`.
+    pub authorization_mode: Vec<String>,
+    /// `--authorization-config`.
+    pub authorization_config: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            token_auth_file: None,
+            client_ca_file: None,
+            no_anonymous: false,
+            authentication_config: None,
+            authentication_token_webhook_config_file: None,
+            authorization_policy_file: None,
+            authorization_mode: vec!["Node".into(), "RBAC".into()],
+            authorization_config: None,
+        }
+    }
 }
 
 /// Hops 02 and 03 of a server.
@@ -66,17 +102,31 @@ impl Objects for Current {
     }
 }
 
-struct RbacObserver {
+/// What an authoriser's index does with a change of an object: plural, group, old, new.
+type Changed = dyn Fn(&str, &str, Option<&Value>, Option<&Value>) + Send + Sync;
+
+/// Tells an index of the changes of one resource.
+struct IndexObserver {
     plural: &'static str,
-    index: Arc<Index>,
+    group: &'static str,
+    index: Arc<Changed>,
 }
 
-impl Observer for RbacObserver {
+impl Observer for IndexObserver {
     fn changed(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
         let value = |object: Option<&Arc<Object>>| object.map(|o| o.value().clone());
         let (old, new) = (value(old), value(new));
-        self.index.changed(self.plural, "rbac.authorization.k8s.io", old.as_deref(), new.as_deref());
+        (self.index)(self.plural, self.group, old.as_deref(), new.as_deref());
     }
+}
+
+/// The webhook that a kubeconfig points to, for tokens that nobody here knows.
+fn token_webhook(file: &Path, now: Now) -> Result<TokenReviewWebhook, String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+    let kubeconfig = crate::schema::yaml::parse(&text)?.value;
+    let base = file.parent().unwrap_or(Path::new("."));
+    let client = WebhookClient::from_kubeconfig(&kubeconfig, base, WEBHOOK_TIMEOUT, Retry::default())?;
+    Ok(TokenReviewWebhook::new(client, WEBHOOK_CACHE_SECONDS, now))
 }
 
 impl Identity {
@@ -88,6 +138,7 @@ impl Identity {
             let clock = clock.clone();
             Arc::new(move || clock.now())
         };
+        let now_for_modes = now.clone();
         for resource in ["serviceaccounts", "secrets", "pods", "nodes"] {
             state.topic(resource).await.map_err(text)?;
         }
@@ -111,7 +162,12 @@ impl Identity {
         }
         let keys = Arc::new(ServiceAccountKeys::new(Some(pki.service_account_key.as_bytes()), &[])?);
         tokens.push(Arc::new(ServiceAccounts::new(vec![ISSUER.into()], keys.clone(), objects.clone(), now.clone())));
-        tokens.push(Arc::new(BootstrapTokens::new(objects, now)));
+        tokens.push(Arc::new(BootstrapTokens::new(objects, now.clone())));
+        let issuers = Arc::new(Issuers::new(now.clone()));
+        tokens.push(issuers.clone());
+        if let Some(file) = &settings.authentication_token_webhook_config_file {
+            tokens.push(Arc::new(token_webhook(file, now)?));
+        }
         let tokens = Arc::new(Bearer::new(tokens, vec![ISSUER.into()]));
         let authenticators: Vec<Arc<dyn Authenticator>> = vec![
             Arc::new(RequestHeader::new(front_proxy, Headers { allowed_names: vec!["front-proxy-client".into()], ..Headers::default() })),
@@ -119,16 +175,65 @@ impl Identity {
             tokens.clone(),
         ];
         let anonymous = if settings.no_anonymous { Anonymous::Nowhere } else { Anonymous::Everywhere };
-        let authenticator = Arc::new(authn::chain::Chain::new(authenticators, anonymous, vec![ISSUER.into()]));
+        let authenticator = Arc::new(authn::chain::Chain::new(authenticators, anonymous.clone(), vec![ISSUER.into()]));
+        if let Some(file) = &settings.authentication_config {
+            let chain = authenticator.clone();
+            watches.push(reload::file(file, move |bytes| {
+                let read = authentication_configuration::parse(bytes)?;
+                issuers.replace(read.issuers);
+                chain.set_anonymous(read.anonymous.unwrap_or_else(|| anonymous.clone()));
+                Ok(())
+            })?);
+        }
 
-        let index = Arc::new(Index::default());
-        for plural in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
+        let (index, graph) = (Arc::new(Index::default()), Arc::new(Graph::default()));
+        let rbac_changed: Arc<Changed> = {
+            let index = index.clone();
+            Arc::new(move |plural, group, old, new| index.changed(plural, group, old, new))
+        };
+        let graph_changed: Arc<Changed> = {
+            let graph = graph.clone();
+            Arc::new(move |plural, group, old, new| graph.changed(plural, group, old, new))
+        };
+        let rbac_group = "rbac.authorization.k8s.io";
+        let sources = [
+            ("clusterroles", rbac_group, &rbac_changed),
+            ("roles", rbac_group, &rbac_changed),
+            ("clusterrolebindings", rbac_group, &rbac_changed),
+            ("rolebindings", rbac_group, &rbac_changed),
+            ("pods", "", &graph_changed),
+            ("persistentvolumes", "", &graph_changed),
+            ("volumeattachments", "storage.k8s.io", &graph_changed),
+            ("resourceslices", "resource.k8s.io", &graph_changed),
+            ("podcertificaterequests", "certificates.k8s.io", &graph_changed),
+        ];
+        for (plural, group, index) in sources {
             let topic = state.topic(plural).await.map_err(text)?;
-            topic.observe(Arc::new(RbacObserver { plural, index: index.clone() }));
+            topic.observe(Arc::new(IndexObserver { plural, group, index: index.clone() }));
         }
         let rbac = Arc::new(Rbac::new(index));
-        let chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Masters), rbac.clone()];
-        Ok(Identity { authenticator, authorizer: Arc::new(authz::chain::Chain::new(chain)), rbac, tokens, keys, _watches: watches })
+        let mut abac = None;
+        if let Some(file) = &settings.authorization_policy_file {
+            let policies = Arc::new(Abac::default());
+            abac = Some(policies.clone());
+            watches.push(reload::file(file, move |text| policies.replace(&String::from_utf8_lossy(text)))?);
+        }
+        let modes = Modes { rbac: rbac.clone(), node: Arc::new(NodeAuthorizer::new(graph)), abac, now: now_for_modes };
+        let authorizer = Arc::new(authz::chain::Chain::new(Vec::new()));
+        match &settings.authorization_config {
+            None => {
+                let names: Vec<&str> = settings.authorization_mode.iter().map(String::as_str).collect();
+                authorizer.replace(modes.from_names(&names)?);
+            }
+            Some(file) => {
+                let (chain, base) = (authorizer.clone(), file.parent().map(PathBuf::from).unwrap_or_default());
+                watches.push(reload::file(file, move |bytes| {
+                    chain.replace(modes.from_file(bytes, &base)?);
+                    Ok(())
+                })?);
+            }
+        }
+        Ok(Identity { authenticator, authorizer, rbac, tokens, keys, _watches: watches })
     }
 
     /// The reviews that ask these chains.

@@ -1,6 +1,7 @@
 //! The embeddable server: puts the rooms together and starts them. `usher up` is this with flags.
 
 mod bootstrap;
+pub mod definitions;
 pub mod identity;
 
 use std::net::SocketAddr;
@@ -23,18 +24,19 @@ use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
 use crate::registry::Registry;
 use crate::request::User;
 use crate::store::Store;
+use crate::store::etcd::{EtcdOptions, EtcdStore};
 use crate::store::redb::{Durability, Options as RedbOptions, RedbStore};
 use crate::watch::{Settings, State};
 
 /// Where objects are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum StoreChoice {
     /// In a file under the data directory.
     Redb,
     /// Nowhere: gone when the server stops.
     Memory,
-    /// In an etcd cluster: its endpoints, as `host:port`.
-    Etcd(Vec<String>),
+    /// In an etcd cluster, which several servers may share.
+    Etcd(EtcdOptions),
 }
 
 /// What a server is made of.
@@ -108,16 +110,19 @@ impl Builder {
     /// Starts the server.
     pub async fn start(self) -> Result<Server, StartError> {
         let fail = |text: String| StartError(text);
+        let redb_options = || {
+            let clock = self.clock.clone();
+            RedbOptions { durability: self.durability, now: Arc::new(move || clock.now().as_microsecond()), ..RedbOptions::default() }
+        };
         let store: Arc<dyn Store> = match (&self.store, &self.data_dir) {
             (StoreChoice::Redb, Some(directory)) => {
                 std::fs::create_dir_all(directory)
                     .map_err(|e| fail(format!("cannot use the data directory {}: {e}", directory.display())))?;
-                let options = RedbOptions { durability: self.durability, ..RedbOptions::default() };
-                RedbStore::open(directory.join("store.redb"), options).map_err(|e| fail(e.to_string()))?
+                RedbStore::open(directory.join(crate::store::redb::FILE), redb_options()).map_err(|e| fail(e.to_string()))?
             }
             (StoreChoice::Redb, None) => return Err(fail("a store on disk needs a data directory".into())),
-            (StoreChoice::Memory, _) => RedbStore::in_memory().map_err(|e| fail(e.to_string()))?,
-            (StoreChoice::Etcd(_), _) => return Err(fail("etcd is not wired yet".into())),
+            (StoreChoice::Memory, _) => RedbStore::in_memory_with(redb_options()).map_err(|e| fail(e.to_string()))?,
+            (StoreChoice::Etcd(options), _) => EtcdStore::connect(options.clone()).await.map_err(|e| fail(e.to_string()))?,
         };
         let state = State::over(store, Settings::default()).await.map_err(|e| fail(e.to_string()))?;
         let stop = CancellationToken::new();
@@ -127,8 +132,8 @@ impl Builder {
         let identity = Identity::assemble(&self.identity, &pki, &state, &self.clock).await.map_err(fail)?;
         let nodes = Nodes::mock(self.nodes);
         let registry = Arc::new(Registry::new());
-        let cluster =
-            Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
+        let cleanup = definitions::observe(&state, &registry).await.map_err(|e| fail(e.to_string()))?;
+        let cluster = Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
         let dependencies = admission::registry::Dependencies { cluster, authorizer: identity.authorizer.clone() };
         let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
         let api = Arc::new(Api {
@@ -142,6 +147,7 @@ impl Builder {
             metrics: crate::api::Metrics::default(),
             shutdown: stop.clone(),
         });
+        tokio::spawn(cleanup.run(api.clone(), stop.clone()));
         let gateway = Arc::new(Gateway {
             api: api.clone(),
             authenticator: identity.authenticator.clone(),
@@ -172,7 +178,18 @@ impl Builder {
             let config = tls::server_config(&certificate, &key).map_err(fail)?;
             serving = Some(tokio::spawn(listener::serve(listener, config, router.clone(), stop.clone())));
         }
-        bootstrap::run(&api).await.map_err(fail)?;
+        let taken = api.state.topic("services").await.map_err(|e| fail(e.to_string()))?;
+        for service in taken.list(&taken.prefix(), None, 0, 0, |_| true).objects {
+            api.services.take(service.value());
+        }
+        let advertised = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6443)));
+        let cluster = crate::registry::bootstrap::Settings {
+            advertise_address: advertised.ip().to_string(),
+            port: advertised.port(),
+            now: self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            ..Default::default()
+        };
+        bootstrap::run(&api, &cluster).await.map_err(fail)?;
         let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
         let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };
         let clients: Arc<dyn ClientFor> = Arc::new(InProcessClients(router.clone()));

@@ -15,6 +15,7 @@
 //!   they are [`Error::Compacted`]. A revision the store has not reached yet is [`Error::Future`].
 //! * A delete leaves a tombstone with the last bytes, so that the log can tell what was deleted.
 
+pub mod etcd;
 pub mod redb;
 
 use std::path::Path;

@@ -119,14 +119,12 @@ impl Channel {
         self.bell.send_replace(());
     }
 
-    pub fn subscribe(&self) -> tokio::sync::watch::Receiver<()> {
-        self.bell.subscribe()
+    pub fn listeners(&self) -> usize {
+        self.bell.receiver_count()
     }
 
-    /// The sequence number that the next event will get.
-    pub fn end(&self) -> u64 {
-        let ring = self.ring.read();
-        ring.first + ring.events.len() as u64
+    pub fn subscribe(&self) -> tokio::sync::watch::Receiver<()> {
+        self.bell.subscribe()
     }
 
     /// The revision behind which the ring is complete, and the sequence number of the first event after `revision`.

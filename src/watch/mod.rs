@@ -8,11 +8,11 @@ mod channel;
 mod topic;
 mod watcher;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 pub use channel::{Event, EventKind, frame};
 pub use topic::{Observer, Snapshot, Topic};
@@ -27,13 +27,11 @@ pub struct Settings {
     pub ring_events: usize,
     /// How many bytes of objects a ring keeps alive.
     pub ring_bytes: usize,
-    /// How far back clients may watch or list, in microseconds.
-    pub window: i64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { ring_events: 8192, ring_bytes: 8 << 20, window: 5 * 60 * 1_000_000 }
+        Settings { ring_events: 8192, ring_bytes: 8 << 20 }
     }
 }
 
@@ -44,8 +42,6 @@ pub struct State {
     topics: RwLock<HashMap<Arc<str>, Arc<Topic>>>,
     applied: AtomicU64,
     applied_wake: tokio::sync::watch::Sender<Revision>,
-    /// A sample of (time, revision) each second, oldest first: what turns the window into a revision.
-    samples: Mutex<VecDeque<(i64, Revision)>>,
 }
 
 /// The part of a key that names the resource: `pods`, or `example.com/widgets` for a custom one.
@@ -71,7 +67,6 @@ impl State {
             topics: RwLock::default(),
             applied: AtomicU64::new(revision),
             applied_wake: tokio::sync::watch::channel(revision).0,
-            samples: Mutex::default(),
         });
         let weak = Arc::downgrade(&state);
         store.attach(Arc::new(move |changes: &[Change]| {
@@ -96,10 +91,7 @@ impl State {
 
     /// The oldest revision that clients may watch or list from.
     pub fn window_floor(&self) -> Revision {
-        let samples = self.samples.lock();
-        let newest = samples.back().map_or(0, |(time, _)| *time);
-        let old = samples.iter().take_while(|(time, _)| *time < newest - self.settings.window).last();
-        old.map_or(0, |(_, revision)| *revision).max(self.store.floor())
+        self.store.window()
     }
 
     /// A resource, loaded if nobody has looked at it yet.
@@ -136,14 +128,6 @@ impl State {
             }
         }
         if let Some(last) = changes.last() {
-            let mut samples = self.samples.lock();
-            if samples.back().is_none_or(|(time, _)| last.time - time > 1_000_000) {
-                samples.push_back((last.time, last.revision));
-                while samples.len() > 2 && samples[1].0 < last.time - self.settings.window {
-                    samples.pop_front();
-                }
-            }
-            drop(samples);
             self.advance(last.revision);
         }
     }

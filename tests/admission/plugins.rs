@@ -12,7 +12,8 @@ async fn server() -> (Server, kube::Client) {
 }
 
 fn pod(name: &str, spec: Value) -> Value {
-    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}});
+    let mut pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}});
     for (key, value) in spec.as_object().unwrap() {
         pod["spec"][key] = value.clone();
     }
@@ -42,7 +43,10 @@ async fn a_pod_gets_its_account_token_priority_and_tolerations() {
     create(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lonely"}})).await.unwrap();
     let lonely = api(&client, "", "v1", "Pod", "pods", Some("lonely"));
     let refused = create(&lonely, pod("p0", json!({"serviceAccountName": "nope"}))).await.unwrap_err();
-    assert_eq!(refused.message, "pods \"p0\" is forbidden: error looking up service account lonely/nope: serviceaccount \"nope\" not found");
+    assert_eq!(
+        refused.message,
+        "pods \"p0\" is forbidden: error looking up service account lonely/nope: serviceaccount \"nope\" not found"
+    );
     account(&client, "default").await;
     let pods = api(&client, "", "v1", "Pod", "pods", Some("default"));
     let refused = create(&pods, pod("pp", json!({"priorityClassName": "nope"}))).await.unwrap_err();
@@ -73,7 +77,11 @@ async fn quotas_are_exact_under_concurrency_and_denials_have_the_recorded_words(
     let results = futures::future::join_all((0..12).map(|i| create(&secrets, secret(i)))).await;
     assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 5);
     let refused = results.into_iter().find_map(Result::err).unwrap();
-    assert!(refused.message.ends_with("is forbidden: exceeded quota: rq, requested: secrets=1, used: secrets=5, limited: secrets=5"), "{}", refused.message);
+    assert!(
+        refused.message.ends_with("is forbidden: exceeded quota: rq, requested: secrets=1, used: secrets=5, limited: secrets=5"),
+        "{}",
+        refused.message
+    );
     let now = quotas.get("rq").await.unwrap();
     assert_eq!(now.data["status"]["used"]["secrets"], "5");
     let pods = api(&client, "", "v1", "Pod", "pods", Some("q2"));
@@ -101,5 +109,11 @@ async fn limit_ranges_and_pod_security_refuse_in_the_recorded_words() {
         "pods \"x\" is forbidden: [minimum cpu usage per Container is 100m, but request is 10m, maximum cpu usage per Container is 1, but limit is 2]"
     );
     let refused = create(&api(&client, "", "v1", "Pod", "pods", Some("q3")), pod("x", json!({}))).await.unwrap_err();
-    assert!(refused.message.starts_with("pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false (container \"c\""), "{}", refused.message);
+    assert!(
+        refused.message.starts_with(
+            "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false (container \"c\""
+        ),
+        "{}",
+        refused.message
+    );
 }

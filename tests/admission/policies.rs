@@ -36,7 +36,8 @@ async fn policy(client: &kube::Client, kind: &str, name: &str, spec: Value, bind
         full[key] = value.clone();
     }
     let kind = format!("{kind}Binding");
-    let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": format!("{name}-b")}, "spec": full});
+    let object =
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": format!("{name}-b")}, "spec": full});
     create(&api(client, GROUP, "v1", &kind, bindings, None), object).await.unwrap();
 }
 
@@ -117,7 +118,8 @@ async fn params_come_by_name_or_selector_and_can_be_missing() {
         "{}",
         refused.message
     );
-    validating(&client, "lenient", spec, binding(json!({"selector": {"matchLabels": {"no": "such"}}, "parameterNotFoundAction": "Allow"}))).await;
+    validating(&client, "lenient", spec, binding(json!({"selector": {"matchLabels": {"no": "such"}}, "parameterNotFoundAction": "Allow"})))
+        .await;
     assert!(create(&configmaps(&client), configmap("d", "lenient")).await.is_ok());
 }
 
@@ -131,7 +133,11 @@ async fn a_policy_that_does_not_compile_is_refused() {
     }});
     let refused = create(&policies, object).await.unwrap_err();
     assert_eq!(refused.code, 422);
-    assert!(refused.message.contains("spec.validations[0].expression: Invalid value: \"object.x ==\": compilation failed: ERROR:"), "{}", refused.message);
+    assert!(
+        refused.message.contains("spec.validations[0].expression: Invalid value: \"object.x ==\": compilation failed: ERROR:"),
+        "{}",
+        refused.message
+    );
 }
 
 #[tokio::test]

@@ -58,7 +58,11 @@ impl Webhooks {
                 let answer = known.lock().get(&path).cloned();
                 let reply = answer.map_or_else(|| Reply::Raw(404, "text/plain", "404 page not found".into()), |answer| answer(&review));
                 let response = |code: u16, media: &str, body: String| {
-                    Response::builder().status(StatusCode::from_u16(code).unwrap()).header("content-type", media).body(Body::from(body)).unwrap()
+                    Response::builder()
+                        .status(StatusCode::from_u16(code).unwrap())
+                        .header("content-type", media)
+                        .body(Body::from(body))
+                        .unwrap()
                 };
                 match reply {
                     Reply::Raw(code, media, body) => response(code, media, body),
@@ -144,8 +148,7 @@ pub async fn configure(client: &kube::Client, mutating: bool, name: &str, webhoo
         false => ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
     };
     let api = api(client, "admissionregistration.k8s.io", "v1", kind, plural, None);
-    let object =
-        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": webhooks});
+    let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": webhooks});
     create(&api, object).await.unwrap();
 }
 

@@ -30,7 +30,10 @@ async fn a_denial_is_told_with_the_webhooks_code_and_words() {
     assert_eq!(denied.message, "admission webhook \"vdeny.example.com\" denied the request: nope, not today");
     assert_eq!((denied.code, denied.reason.as_str()), (403, ""));
     let denied = create(&configmaps(&client), configmap("w", "vnomsg")).await.unwrap_err();
-    assert_eq!((denied.code, denied.message.as_str()), (400, "admission webhook \"vnomsg.example.com\" denied the request without explanation"));
+    assert_eq!(
+        (denied.code, denied.message.as_str()),
+        (400, "admission webhook \"vnomsg.example.com\" denied the request without explanation")
+    );
     let denied = create(&configmaps(&client), configmap("w", "vteapot")).await.unwrap_err();
     assert_eq!((denied.code, denied.reason.as_str()), (418, "Gone"));
     assert!(create(&configmaps(&client), configmap("w", "none")).await.is_ok());
@@ -52,8 +55,19 @@ async fn a_review_has_the_form_that_was_recorded() {
     let mut keys: Vec<&str> = request.keys().map(String::as_str).collect();
     keys.sort_unstable();
     let mut expected = vec![
-        "uid", "kind", "resource", "requestKind", "requestResource", "name", "namespace", "operation", "userInfo", "object", "oldObject",
-        "dryRun", "options",
+        "uid",
+        "kind",
+        "resource",
+        "requestKind",
+        "requestResource",
+        "name",
+        "namespace",
+        "operation",
+        "userInfo",
+        "object",
+        "oldObject",
+        "dryRun",
+        "options",
     ];
     expected.sort_unstable();
     assert_eq!(keys, expected);
@@ -84,12 +98,16 @@ async fn every_way_to_fail_has_the_words_of_a_real_server() {
     slow["timeoutSeconds"] = json!(1);
     let port = hooks.port;
     let cases = [
-        (hooks.entry("e500", "/500"), "failed to call webhook: an error on the server (\"boom\") has prevented the request from succeeding".to_owned()),
+        (
+            hooks.entry("e500", "/500"),
+            "failed to call webhook: an error on the server (\"boom\") has prevented the request from succeeding".to_owned(),
+        ),
         (slow, format!("failed to call webhook: Post \"https://127.0.0.1:{port}/slow?timeout=1s\": context deadline exceeded")),
         (hooks.entry("html", "/html"), "failed to call webhook: serializer for text/html; charset=utf-8 doesn't exist".into()),
         (
             hooks.entry("garbage", "/garbage"),
-            "failed to call webhook: couldn't get version/kind; json parse error: invalid character 'g' looking for beginning of value".into(),
+            "failed to call webhook: couldn't get version/kind; json parse error: invalid character 'g' looking for beginning of value"
+                .into(),
         ),
         (
             hooks.entry("redirect", "/redirect"),
@@ -127,7 +145,11 @@ async fn transport_failures_are_told_in_a_real_servers_words_and_can_be_ignored(
     untrusted["clientConfig"]["caBundle"] = json!(other.ca_bundle);
     configure(&client, false, "untrusted", vec![untrusted]).await;
     let failed = create(&configmaps(&client), configmap("w", "untrusted")).await.unwrap_err();
-    assert!(failed.message.contains("tls: failed to verify certificate: x509: certificate signed by unknown authority"), "{}", failed.message);
+    assert!(
+        failed.message.contains("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
+        "{}",
+        failed.message
+    );
     refused["name"] = json!("open.example.com");
     refused["objectSelector"] = json!({"matchLabels": {"wh": "open"}});
     refused["failurePolicy"] = json!("Ignore");
@@ -137,7 +159,11 @@ async fn transport_failures_are_told_in_a_real_servers_words_and_can_be_ignored(
     missing["clientConfig"] = json!({"service": {"namespace": "default", "name": "nobody"}});
     configure(&client, false, "missing", vec![missing]).await;
     let failed = create(&configmaps(&client), configmap("w2", "missing")).await.unwrap_err();
-    assert!(failed.message.ends_with("Post \"https://nobody.default.svc:443/?timeout=5s\": service \"nobody\" not found"), "{}", failed.message);
+    assert!(
+        failed.message.ends_with("Post \"https://nobody.default.svc:443/?timeout=5s\": service \"nobody\" not found"),
+        "{}",
+        failed.message
+    );
 }
 
 #[tokio::test]
@@ -158,7 +184,10 @@ async fn patches_are_applied_in_order_and_the_object_is_defaulted_again() {
     hooks.on("/bad", |_| patched(json!([{"op": "remove", "path": "/nope"}])));
     configure(&client, true, "bad", vec![hooks.entry("bad", "/bad")]).await;
     let failed = create(&configmaps(&client), configmap("w2", "bad")).await.unwrap_err();
-    assert_eq!(failed.message, "Internal error occurred: error in remove for path: '/nope': Unable to remove nonexistent key: nope: missing value");
+    assert_eq!(
+        failed.message,
+        "Internal error occurred: error in remove for path: '/nope': Unable to remove nonexistent key: nope: missing value"
+    );
 
     hooks.on("/types", |_| patched(json!([{"op": "replace", "path": "/data/k", "value": 5}])));
     configure(&client, true, "types", vec![hooks.entry("types", "/types")]).await;
@@ -249,7 +278,8 @@ async fn a_service_is_reached_through_the_service_map() {
     let server = builder.start().await.unwrap();
     let client = server.client();
     let mut entry = hooks.entry("svc", "/check");
-    entry["clientConfig"] = json!({"service": {"namespace": "apps", "name": "hook", "path": "/check", "port": 8443}, "caBundle": hooks.ca_bundle});
+    entry["clientConfig"] =
+        json!({"service": {"namespace": "apps", "name": "hook", "path": "/check", "port": 8443}, "caBundle": hooks.ca_bundle});
     configure(&client, false, "svc", vec![entry]).await;
     let denied = create(&configmaps(&client), configmap("w", "svc")).await.unwrap_err();
     assert_eq!(denied.message, "admission webhook \"svc.example.com\" denied the request: from the map");

@@ -78,7 +78,13 @@ async fn on_a_full_disk_writes_fail_with_a_reason_reads_go_on_and_writes_go_on_w
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     std::fs::remove_file(&ballast).unwrap();
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    // It takes up to three seconds until a write is tried again.
+    for _ in 0..200 {
+        match write(&store, written).await {
+            Err(Error::Unavailable(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
+            _ => break,
+        }
+    }
     let mut again = 0;
     for number in 0..50 {
         match write(&store, 20_000 + number).await {

@@ -4,6 +4,7 @@ mod contention;
 mod crash;
 mod damage;
 mod disk_full;
+mod etcd;
 mod model;
 mod operations;
 

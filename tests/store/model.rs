@@ -14,14 +14,14 @@ const KEYS: [&str; 7] = ["/a/1", "/a/2", "/a/2/x", "/a/2\0", "/a/20", "/b/1", "/
 const PREFIXES: [&str; 6] = ["", "/a/", "/a/2", "/b/", "/c/", "/é"];
 
 #[derive(Clone, Debug)]
-enum Condition {
+pub enum Condition {
     Right,
     Absent,
     Off(u64),
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+pub enum Step {
     Commit { operations: Vec<(usize, bool, Condition)>, audit: bool },
     Get { key: usize, at: Option<prop::sample::Index> },
     Range { prefix: usize, after: Option<usize>, limit: usize, at: Option<prop::sample::Index> },
@@ -31,7 +31,7 @@ enum Step {
     Reopen,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     let condition = prop_oneof![8 => Just(Condition::Right), 1 => Just(Condition::Absent), 1 => (1u64..5).prop_map(Condition::Off)];
     let operation = (0..KEYS.len(), prop::bool::weighted(0.3), condition);
     let at = || prop::option::of(any::<prop::sample::Index>());
@@ -151,7 +151,7 @@ fn same_changes(found: &[Change], expected: &[Change]) -> TestCaseResult {
 }
 
 /// Runs the steps on a store that `open` gives, and compares every answer with the model's.
-async fn agree(open: &dyn Fn() -> Arc<dyn Store>, steps: Vec<Step>) -> TestCaseResult {
+pub async fn agree(open: &dyn Fn() -> Arc<dyn Store>, steps: Vec<Step>) -> TestCaseResult {
     let mut store = open();
     let mut sink = told(&*store);
     let begin = store.revision().await.expect("revision");

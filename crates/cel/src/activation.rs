@@ -64,7 +64,7 @@ impl<'a> Activation<'a> {
 
     /// Binds `authorizer`, and `authorizer.requestResource` if the request is for a resource.
     pub fn bind_authorizer(self, authorizer: &'a dyn Authorizer, request_resource: Option<CheckAttributes>) -> Self {
-        let activation = self.bind_value("authorizer", Authorization::new(authorizer));
+        let activation = self.bind_value("authorizer", Authorization::value(authorizer));
         match request_resource {
             Some(attributes) => {
                 activation.bind_value("authorizer.requestResource", Authorization::request_resource(authorizer, attributes))

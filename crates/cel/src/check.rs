@@ -45,20 +45,26 @@ impl Checked {
         &self.references[id as usize]
     }
 
-    /// The name of the function that a call node calls, and its target if it has one.
-    pub fn function(&self, id: ExprId) -> Option<(&str, Option<ExprId>, &[ExprId], &[&'static Overload])> {
+    /// What a call node calls.
+    pub fn function(&self, id: ExprId) -> Option<Called<'_>> {
         let Expr::Call { function, target, args } = self.ast.expr(id) else {
             return None;
         };
         Some(match self.reference(id) {
-            Reference::Function {
-                name,
-                namespaced,
-                overloads,
-            } => (name, target.filter(|_| !namespaced), args, overloads),
-            _ => (function, *target, args, &[]),
+            Reference::Function { name, namespaced, overloads } => {
+                Called { function: name, target: target.filter(|_| !namespaced), args, overloads }
+            }
+            _ => Called { function, target: *target, args, overloads: &[] },
         })
     }
+}
+
+/// A call: the full name of the function, its target if it has one, its arguments and what it can mean.
+pub(crate) struct Called<'c> {
+    pub function: &'c str,
+    pub target: Option<ExprId>,
+    pub args: &'c [ExprId],
+    pub overloads: &'c [&'static Overload],
 }
 
 pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<Finding>> {
@@ -73,13 +79,7 @@ pub(crate) fn check(ast: Ast, environment: &Environment) -> Result<Checked, Vec<
         issues: Vec::new(),
     };
     checker.check(ast.root);
-    let Checker {
-        mut types,
-        references,
-        substitution,
-        issues,
-        ..
-    } = checker;
+    let Checker { mut types, references, substitution, issues, .. } = checker;
     if !issues.is_empty() {
         return Err(issues);
     }
@@ -267,11 +267,7 @@ impl Checker<'_> {
         }
         match self.resolve_overloads(function, target.is_some(), &arguments) {
             Some((t, overloads)) => {
-                self.references[id as usize] = Reference::Function {
-                    name: function.name,
-                    namespaced,
-                    overloads,
-                };
+                self.references[id as usize] = Reference::Function { name: function.name, namespaced, overloads };
                 t
             }
             None => self.no_overload(id, function.name, target.is_some(), &arguments),
@@ -280,10 +276,7 @@ impl Checker<'_> {
 
     fn no_overload(&mut self, id: ExprId, function: &str, member: bool, arguments: &[Type]) -> Type {
         let arguments: Vec<Type> = arguments.iter().map(|t| self.substitution.resolve(t, true)).collect();
-        let message = format!(
-            "found no matching overload for '{function}' applied to '{}'",
-            signature(member, &arguments)
-        );
+        let message = format!("found no matching overload for '{function}' applied to '{}'", signature(member, &arguments));
         self.report_at(id, message);
         Type::Error
     }
@@ -299,15 +292,17 @@ impl Checker<'_> {
         if !fits {
             return Type::Error;
         }
-        self.references[id as usize] = Reference::Function {
-            name: function.name,
-            namespaced: false,
-            overloads: function.overloads.iter().collect(),
-        };
+        self.references[id as usize] =
+            Reference::Function { name: function.name, namespaced: false, overloads: function.overloads.iter().collect() };
         Type::Bool
     }
 
-    fn resolve_overloads(&mut self, function: &'static Function, member: bool, arguments: &[Type]) -> Option<(Type, Vec<&'static Overload>)> {
+    fn resolve_overloads(
+        &mut self,
+        function: &'static Function,
+        member: bool,
+        arguments: &[Type],
+    ) -> Option<(Type, Vec<&'static Overload>)> {
         let mut result: Option<Type> = None;
         let mut found = Vec::new();
         for overload in function.overloads.iter().filter(|o| o.member == member) {
@@ -318,8 +313,7 @@ impl Checker<'_> {
                 let fits = self.substitution.assignable_all(arguments, overload.parameters.iter());
                 (fits, overload.result.clone())
             } else {
-                let variables: Vec<(char, Type)> =
-                    overload.variables.iter().map(|name| (*name, self.substitution.fresh())).collect();
+                let variables: Vec<(char, Type)> = overload.variables.iter().map(|name| (*name, self.substitution.fresh())).collect();
                 let parameters: Vec<Type> = overload.parameters.iter().map(|p| instantiate(p, &variables)).collect();
                 let fits = self.substitution.assignable_all(arguments, parameters.iter());
                 (fits, instantiate(&overload.result, &variables))
@@ -512,11 +506,7 @@ impl Checker<'_> {
         let resolved = declarations::find(name, false).and_then(|f| self.resolve_overloads(f, true, &arguments));
         match resolved {
             Some((t, overloads)) => {
-                self.references[id as usize] = Reference::Function {
-                    name: "@sortByAssociatedKeys",
-                    namespaced: false,
-                    overloads,
-                };
+                self.references[id as usize] = Reference::Function { name: "@sortByAssociatedKeys", namespaced: false, overloads };
                 t
             }
             None => self.no_overload(id, name, true, &arguments),

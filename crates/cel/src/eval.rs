@@ -188,17 +188,19 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
     fn call(&mut self, call: &'a Call) -> Answer<'a> {
         // Most calls have a target and an argument; a list of them on the stack is enough.
         match &call.args[..] {
-            [only] => {
-                let answer = self.eval(only);
-                self.finish(call, [answer])
-            }
+            [only] => match self.eval(only) {
+                Ok(value) => self.apply(call, &[value]),
+                error => self.finish(call, [error]),
+            },
             [first, second] => {
                 let first = self.eval(first);
                 if call.stops && first.is_err() {
                     return first;
                 }
-                let second = self.eval(second);
-                self.finish(call, [first, second])
+                match (first, self.eval(second)) {
+                    (Ok(first), Ok(second)) => self.apply(call, &[first, second]),
+                    (first, second) => self.finish(call, [first, second]),
+                }
             }
             args => {
                 let mut values = Vec::with_capacity(args.len());
@@ -214,36 +216,39 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
         }
     }
 
-    fn finish<L>(&mut self, call: &'a Call, answers: L) -> Answer<'a>
-    where
-        L: IntoIterator<Item = Answer<'a>>,
-    {
+    /// Charges for a call of which an argument may have failed, and makes it if none has.
+    #[inline(never)]
+    fn finish(&mut self, call: &'a Call, answers: impl IntoIterator<Item = Answer<'a>>) -> Answer<'a> {
         let mut error = None;
-        let mut args: [Value<'a>; 4] = [Value::Null, Value::Null, Value::Null, Value::Null];
-        let mut count = 0;
+        let mut args = Vec::new();
         for answer in answers {
             match answer {
-                Ok(value) if count < 4 => args[count] = value,
-                Ok(_) => return Err(no_such_overload()),
+                Ok(value) => args.push(value),
                 Err(e) if e.is_cancelled() => return Err(e),
-                Err(e) => error = error.or(Some(e)),
+                Err(e) => {
+                    error = error.or(Some(e));
+                    args.push(Value::Null);
+                }
             }
-            count += 1;
         }
-        let args = &args[..count];
-        if !call.charge.after() || error.is_some() {
-            let cost = call.charge.cost(&mut self.meter, args, None)?;
-            self.meter.charge(cost)?;
-        }
-        if let Some(error) = error {
-            return Err(error);
-        }
-        let answer = self.invoke(call, args);
+        let Some(error) = error else {
+            return self.apply(call, &args);
+        };
+        let cost = call.charge.cost(&mut self.meter, &args, None)?;
+        self.meter.charge(cost)?;
+        Err(error)
+    }
+
+    fn apply(&mut self, call: &'a Call, args: &[Value<'a>]) -> Answer<'a> {
         if call.charge.after() {
+            let answer = self.invoke(call, args);
             let cost = call.charge.cost(&mut self.meter, args, answer.as_ref().ok())?;
             self.meter.charge(cost)?;
+            return answer;
         }
-        answer
+        let cost = call.charge.cost(&mut self.meter, args, None)?;
+        self.meter.charge(cost)?;
+        self.invoke(call, args)
     }
 
     fn invoke(&mut self, call: &'a Call, args: &[Value<'a>]) -> Answer<'a> {

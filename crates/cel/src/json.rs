@@ -68,7 +68,9 @@ impl<'a> Value<'a> {
             Value::Bytes(b) => json!({"bytes": encode_base64(b)}),
             Value::Duration(d) => json!({"duration": format_duration(*d)}),
             Value::Timestamp(t) => json!({"timestamp": t.to_string()}),
-            Value::List(l) => json!({"list": l.iter().take(MAX_WRITTEN).map(|v| v.to_typed_json()).collect::<Vec<_>>()}),
+            Value::List(l) => {
+                json!({"list": l.iter().take(MAX_WRITTEN).map(|v| v.to_typed_json()).collect::<Vec<_>>()})
+            }
             Value::Map(m) => {
                 let mut entries: Vec<_> = m.iter().map(|(k, v)| [k.to_typed_json(), v.to_typed_json()]).collect();
                 entries.sort_by_cached_key(|[key, _]| key.to_string());
@@ -161,7 +163,9 @@ fn write(value: &Value<'_>, written: &mut usize) -> Result<Json, JsonError> {
             Json::Object(object)
         }
         Value::Optional(Some(value)) => write(value, written)?,
-        Value::Type(_) | Value::Opaque(_) => return Err(JsonError::NoForm(value.type_of().to_string())),
+        Value::Type(_) | Value::Opaque(_) => {
+            return Err(JsonError::NoForm(value.type_of().to_string()));
+        }
     })
 }
 

@@ -18,6 +18,7 @@
 //! ```
 
 mod activation;
+mod aggregates;
 mod ast;
 mod attribute;
 mod check;

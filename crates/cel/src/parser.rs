@@ -1,12 +1,12 @@
 //! From tokens to a tree, by recursive descent with precedence climbing. The depth of nesting and the length of
 //! chains are bounded as in Kubernetes (250), as is the size of the text (100,000 code points), so no input can
-//! exhaust the stack. Stops at the first syntax error; macros are recognised in [`crate::macros`].
+//! exhaust the stack. Stops at the first syntax error; what stands in
+//! brackets is in [`crate::aggregates`], macros are recognised in [`crate::macros`].
 
 use std::sync::Arc;
 
-use crate::ast::{Ast, Entry, Expr, ExprId, Literal, operators};
+use crate::ast::{Ast, Expr, ExprId, Literal, operators};
 use crate::lexer::{Lexeme, Token, lex};
-use crate::literal;
 use crate::macros;
 use crate::source::Finding;
 
@@ -18,19 +18,36 @@ pub const MAX_RECURSION_DEPTH: usize = 250;
 const OPERAND: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 const RESERVED: [&str; 17] = [
-    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
-    "namespace", "return", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// A syntax error has been reported; there is nothing to go on with.
 pub(crate) struct Stop;
 
-type Parsed<T> = Result<T, Stop>;
+pub(crate) type Parsed<T> = Result<T, Stop>;
 
 pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
     let size = source.chars().count();
     if size > MAX_EXPRESSION_CODE_POINTS {
-        return Err(vec![Finding::everywhere(format!("expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"))]);
+        return Err(vec![Finding::everywhere(format!(
+            "expression code point size exceeds limit: size: {size}, limit {MAX_EXPRESSION_CODE_POINTS}"
+        ))]);
     }
     let mut issues = Vec::new();
     let tokens = lex(source, &mut issues);
@@ -41,12 +58,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast, Vec<Finding>> {
             if parser.heights[root as usize] > MAX_RECURSION_DEPTH as u32 {
                 return Err(vec![Finding::everywhere("max recursion depth exceeded")]);
             }
-            Ok(Ast {
-                nodes: parser.nodes,
-                offsets: parser.offsets,
-                spans: parser.spans,
-                root,
-            })
+            Ok(Ast { nodes: parser.nodes, offsets: parser.offsets, spans: parser.spans, root })
         }
         _ => Err(parser.issues),
     }
@@ -96,29 +108,29 @@ impl<'s> Parser<'s> {
         self.unexpected(kind, "<EOF>")
     }
 
-    fn lexeme(&self) -> Lexeme {
+    pub fn lexeme(&self) -> Lexeme {
         self.tokens[self.at.min(self.tokens.len() - 1)]
     }
 
-    fn peek(&self) -> Token {
+    pub fn peek(&self) -> Token {
         self.lexeme().token
     }
 
-    fn peek_at(&self, ahead: usize) -> Token {
+    pub fn peek_at(&self, ahead: usize) -> Token {
         self.tokens.get(self.at + ahead).map_or(Token::End, |l| l.token)
     }
 
-    fn advance(&mut self) -> Lexeme {
+    pub fn advance(&mut self) -> Lexeme {
         let lexeme = self.lexeme();
         self.at += 1;
         lexeme
     }
 
-    fn eat(&mut self, token: Token) -> Option<Lexeme> {
+    pub fn eat(&mut self, token: Token) -> Option<Lexeme> {
         (self.peek() == token).then(|| self.advance())
     }
 
-    fn text(&self, lexeme: Lexeme) -> &'s str {
+    pub fn text(&self, lexeme: Lexeme) -> &'s str {
         &self.source[lexeme.start as usize..lexeme.end as usize]
     }
 
@@ -134,14 +146,14 @@ impl<'s> Parser<'s> {
         if lexeme.token == Token::End { "<EOF>" } else { self.text(lexeme) }
     }
 
-    fn unexpected<T>(&mut self, kind: &str, expected: &str) -> Parsed<T> {
+    pub fn unexpected<T>(&mut self, kind: &str, expected: &str) -> Parsed<T> {
         let lexeme = self.lexeme();
         let shown = self.shown(lexeme);
         self.report(lexeme.start, format!("Syntax error: {kind} input '{shown}' expecting {expected}"));
         Err(Stop)
     }
 
-    fn expect(&mut self, token: Token, name: &str) -> Parsed<Lexeme> {
+    pub fn expect(&mut self, token: Token, name: &str) -> Parsed<Lexeme> {
         if let Some(lexeme) = self.eat(token) {
             return Ok(lexeme);
         }
@@ -168,7 +180,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Adds a node; `start` is where its text begins, it ends at the last token read.
-    fn node(&mut self, offset: u32, start: u32, height: u32, expr: Expr) -> ExprId {
+    pub fn node(&mut self, offset: u32, start: u32, height: u32, expr: Expr) -> ExprId {
         self.nodes.push(expr);
         self.offsets.push(offset);
         self.spans.push((start, self.last_end()));
@@ -176,21 +188,17 @@ impl<'s> Parser<'s> {
         (self.nodes.len() - 1) as ExprId
     }
 
-    fn height(&self, ids: impl IntoIterator<Item = ExprId>) -> u32 {
+    pub fn height(&self, ids: impl IntoIterator<Item = ExprId>) -> u32 {
         ids.into_iter().map(|id| self.heights[id as usize]).max().unwrap_or(0)
     }
 
     fn call(&mut self, offset: u32, start: u32, function: &str, args: Vec<ExprId>) -> ExprId {
         let height = 1 + self.height(args.iter().copied());
-        let call = Expr::Call {
-            function: function.into(),
-            target: None,
-            args,
-        };
+        let call = Expr::Call { function: function.into(), target: None, args };
         self.node(offset, start, height, call)
     }
 
-    fn expr(&mut self) -> Parsed<ExprId> {
+    pub fn expr(&mut self) -> Parsed<ExprId> {
         self.expr_depth += 1;
         if self.expr_depth > MAX_RECURSION_DEPTH {
             return self.too_deep();
@@ -223,11 +231,7 @@ impl<'s> Parser<'s> {
         let name = if operator == Token::Or { operators::OR } else { operators::AND };
         let height = self.height(terms.iter().copied());
         let start = self.span(first).0;
-        let call = Expr::Call {
-            function: name.into(),
-            target: None,
-            args: terms,
-        };
+        let call = Expr::Call { function: name.into(), target: None, args: terms };
         Ok(self.node(offset, start, height, call))
     }
 
@@ -280,7 +284,9 @@ impl<'s> Parser<'s> {
         let (token, function) = match first.token {
             Token::Exclamation => (Token::Exclamation, operators::NOT),
             // A single sign before a number belongs to the number.
-            Token::Minus if matches!(self.peek_at(1), Token::Int | Token::Float) => return self.member(),
+            Token::Minus if matches!(self.peek_at(1), Token::Int | Token::Float) => {
+                return self.member();
+            }
             Token::Minus => (Token::Minus, operators::NEGATE),
             _ => return self.member(),
         };
@@ -293,11 +299,7 @@ impl<'s> Parser<'s> {
             return Ok(operand);
         }
         let height = self.height([operand]);
-        let call = Expr::Call {
-            function: function.into(),
-            target: None,
-            args: vec![operand],
-        };
+        let call = Expr::Call { function: function.into(), target: None, args: vec![operand] };
         Ok(self.node(first.start, first.start, height, call))
     }
 
@@ -355,18 +357,10 @@ impl<'s> Parser<'s> {
         let height = 1 + self.height([operand]);
         if optional {
             let literal = self.node(name.start, name.start, 0, Expr::Literal(Literal::String(field)));
-            let call = Expr::Call {
-                function: operators::OPT_SELECT.into(),
-                target: None,
-                args: vec![operand, literal],
-            };
+            let call = Expr::Call { function: operators::OPT_SELECT.into(), target: None, args: vec![operand, literal] };
             return Ok(self.node(dot.start, start, height, call));
         }
-        let select = Expr::Select {
-            operand,
-            field,
-            test: false,
-        };
+        let select = Expr::Select { operand, field, test: false };
         Ok(self.node(dot.start, start, height, select))
     }
 
@@ -392,11 +386,7 @@ impl<'s> Parser<'s> {
         let height = 1 + self.height(args.iter().copied().chain([target]));
         let expr = match macros::expand(self, offset, name, Some(target), &args) {
             Some(expr) => expr,
-            None => Expr::Call {
-                function: name.into(),
-                target: Some(target),
-                args,
-            },
+            None => Expr::Call { function: name.into(), target: Some(target), args },
         };
         self.node(offset, start, height, expr)
     }
@@ -433,15 +423,34 @@ impl<'s> Parser<'s> {
             }
             Token::LeftBracket => self.list(),
             Token::LeftBrace => self.map(),
-            Token::Minus | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes | Token::True
-            | Token::False | Token::Null => self.literal(),
+            Token::Minus
+            | Token::Int
+            | Token::Uint
+            | Token::Float
+            | Token::String
+            | Token::Bytes
+            | Token::True
+            | Token::False
+            | Token::Null => self.literal(),
             Token::End | Token::Dot => self.unexpected("mismatched", OPERAND),
             _ => {
                 let next_starts = matches!(
                     self.peek_at(1),
-                    Token::Ident | Token::Dot | Token::LeftParen | Token::LeftBracket | Token::LeftBrace | Token::Minus
-                        | Token::Exclamation | Token::Int | Token::Uint | Token::Float | Token::String | Token::Bytes
-                        | Token::True | Token::False | Token::Null
+                    Token::Ident
+                        | Token::Dot
+                        | Token::LeftParen
+                        | Token::LeftBracket
+                        | Token::LeftBrace
+                        | Token::Minus
+                        | Token::Exclamation
+                        | Token::Int
+                        | Token::Uint
+                        | Token::Float
+                        | Token::String
+                        | Token::Bytes
+                        | Token::True
+                        | Token::False
+                        | Token::Null
                 );
                 self.unexpected(if next_starts { "extraneous" } else { "mismatched" }, OPERAND)
             }
@@ -465,148 +474,9 @@ impl<'s> Parser<'s> {
         let height = self.height(args.iter().copied());
         let expr = match macros::expand(self, open.start, &name, None, &args) {
             Some(expr) => expr,
-            None => Expr::Call {
-                function: name,
-                target: None,
-                args,
-            },
+            None => Expr::Call { function: name, target: None, args },
         };
         Ok(self.node(open.start, start, height, expr))
-    }
-
-    /// Whether `a.b.c{` comes next.
-    fn starts_message(&self) -> bool {
-        let mut ahead = 1;
-        while self.peek_at(ahead) == Token::Dot && self.peek_at(ahead + 1) == Token::Ident {
-            ahead += 2;
-        }
-        self.peek_at(ahead) == Token::LeftBrace
-    }
-
-    fn message(&mut self, start: u32, absolute: bool) -> Parsed<ExprId> {
-        let mut name = String::from(if absolute { "." } else { "" });
-        loop {
-            let lexeme = self.advance();
-            match lexeme.token {
-                Token::LeftBrace => {
-                    let fields = self.fields()?;
-                    let height = self.height(fields.iter().map(|f| f.value));
-                    let expr = Expr::Struct {
-                        name: name.into(),
-                        fields,
-                    };
-                    return Ok(self.node(lexeme.start, start, height, expr));
-                }
-                _ => name.push_str(self.text(lexeme)),
-            }
-        }
-    }
-
-    fn fields(&mut self) -> Parsed<Vec<Entry<Arc<str>>>> {
-        let mut fields = Vec::new();
-        while self.peek() != Token::RightBrace && !(self.peek() == Token::Comma && self.peek_at(1) == Token::RightBrace) {
-            let optional = self.eat(Token::Question).is_some();
-            let lexeme = self.lexeme();
-            let key = match lexeme.token {
-                Token::Ident => self.text(lexeme).into(),
-                Token::EscapedIdent => {
-                    let text = self.text(lexeme);
-                    text[1..text.len() - 1].into()
-                }
-                _ => return self.unexpected("mismatched", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}"),
-            };
-            self.advance();
-            let colon = self.expect(Token::Colon, "':'")?;
-            let value = self.expr()?;
-            fields.push(Entry {
-                offset: colon.start,
-                key,
-                value,
-                optional,
-            });
-            if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
-                break;
-            }
-            self.advance();
-        }
-        self.eat(Token::Comma);
-        self.close(Token::RightBrace, "'}'")?;
-        Ok(fields)
-    }
-
-    fn close(&mut self, token: Token, name: &str) -> Parsed<()> {
-        if self.eat(token).is_some() {
-            return Ok(());
-        }
-        let expected = format!("{{{name}, ','}}");
-        self.unexpected("mismatched", &expected)
-    }
-
-    fn list(&mut self) -> Parsed<ExprId> {
-        let open = self.advance();
-        let mut items = Vec::new();
-        let mut optional = Vec::new();
-        while !matches!(self.peek(), Token::RightBracket | Token::Comma) {
-            if self.eat(Token::Question).is_some() {
-                optional.push(items.len());
-            }
-            items.push(self.expr()?);
-            if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBracket {
-                break;
-            }
-            self.advance();
-        }
-        self.eat(Token::Comma);
-        self.close(Token::RightBracket, "']'")?;
-        let height = self.height(items.iter().copied());
-        Ok(self.node(open.start, open.start, height, Expr::List { items, optional }))
-    }
-
-    fn map(&mut self) -> Parsed<ExprId> {
-        let open = self.advance();
-        let mut entries = Vec::new();
-        while !matches!(self.peek(), Token::RightBrace | Token::Comma) {
-            let optional = self.eat(Token::Question).is_some();
-            let key = self.expr()?;
-            let colon = self.expect(Token::Colon, "':'")?;
-            let value = self.expr()?;
-            entries.push(Entry {
-                offset: colon.start,
-                key,
-                value,
-                optional,
-            });
-            if self.peek() != Token::Comma || self.peek_at(1) == Token::RightBrace {
-                break;
-            }
-            self.advance();
-        }
-        self.eat(Token::Comma);
-        self.close(Token::RightBrace, "'}'")?;
-        let height = self.height(entries.iter().flat_map(|e| [e.key, e.value]));
-        Ok(self.node(open.start, open.start, height, Expr::Map(entries)))
-    }
-
-    fn literal(&mut self) -> Parsed<ExprId> {
-        let first = self.advance();
-        let negative = first.token == Token::Minus;
-        let lexeme = if negative { self.advance() } else { first };
-        let text = self.text(lexeme);
-        let value = match lexeme.token {
-            Token::Int => literal::int(text, negative),
-            Token::Float => literal::double(text, negative),
-            Token::Uint => literal::uint(text),
-            Token::String => literal::string(text),
-            Token::Bytes => literal::bytes(text),
-            Token::True => Ok(Literal::Bool(true)),
-            Token::False => Ok(Literal::Bool(false)),
-            _ => Ok(Literal::Null),
-        };
-        let value = value.unwrap_or_else(|message| {
-            self.report(first.start, message);
-            Literal::Null
-        });
-        Ok(self.node(first.start, first.start, 0, Expr::Literal(value)))
     }
 }
 
@@ -652,15 +522,9 @@ mod tests {
             error("1 + "),
             format!("ERROR: <input>:1:5: Syntax error: mismatched input '<EOF>' expecting {OPERAND}\n | 1 + \n | ....^")
         );
-        assert_eq!(
-            error("a b"),
-            "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^"
-        );
+        assert_eq!(error("a b"), "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^");
         assert_eq!(error("(1"), "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^");
-        assert_eq!(
-            error("[1, 2"),
-            "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^"
-        );
+        assert_eq!(error("[1, 2"), "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^");
         assert!(error("a.true").contains("mismatched input 'true' expecting IDENTIFIER"));
         assert!(error("namespace.x").contains("reserved identifier: namespace"));
     }
@@ -677,10 +541,7 @@ mod tests {
         assert!(parse(&format!("a{}", " && a".repeat(10_000))).is_ok());
         assert!(parse(&"-".repeat(50_000)).is_err());
         let huge = error(&"1 + ".repeat(262_144));
-        assert_eq!(
-            huge,
-            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 1048576, limit 100000"
-        );
+        assert_eq!(huge, "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 1048576, limit 100000");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::ast::{Comprehension, Expr, ExprId, Literal, Macro, operators};
-use crate::check::{Checked, Reference};
+use crate::check::{Called, Checked, Reference};
 use crate::cost::runtime::Charge;
 use crate::declarations::Overload;
 use crate::environment::{Environment, VARIABLES};
@@ -90,6 +90,29 @@ pub(crate) struct Attribute {
     pub test: bool,
     /// Whether reading it costs one. In the branches of a ternary operator and as an index it does not.
     pub charged: bool,
+    /// The names of the fields, if there is nothing else to a chain that starts at a variable.
+    pub fields: Option<Vec<Arc<str>>>,
+}
+
+impl Attribute {
+    fn new(root: Root) -> Self {
+        let plain = matches!(root, Root::Variable(_) | Root::Local(_));
+        Attribute {
+            charged: !matches!(root, Root::Conditional(_)),
+            fields: plain.then(Vec::new),
+            root,
+            qualifiers: Vec::new(),
+            test: false,
+        }
+    }
+
+    fn push(&mut self, qualifier: Qualifier) {
+        match (&mut self.fields, &qualifier.key) {
+            (Some(fields), Key::Field(name)) if !qualifier.optional => fields.push(name.clone()),
+            _ => self.fields = None,
+        }
+        self.qualifiers.push(qualifier);
+    }
 }
 
 #[derive(Debug)]
@@ -274,12 +297,9 @@ impl Planner<'_> {
             return Ok(kind);
         }
         if matches!(self.checked.reference(operand), Reference::Variable(name) if &**name == VARIABLES) {
-            return Ok(Kind::Attribute(Box::new(Attribute {
-                root: Root::PolicyVariable(field.clone()),
-                qualifiers: Vec::new(),
-                test,
-                charged: true,
-            })));
+            let mut attribute = Attribute::new(Root::PolicyVariable(field.clone()));
+            attribute.test = test;
+            return Ok(Kind::Attribute(Box::new(attribute)));
         }
         let qualifier = Qualifier { id, key: Key::Field(field.clone()), optional: false };
         let mut attribute = self.qualified(operand, qualifier)?;
@@ -291,14 +311,9 @@ impl Planner<'_> {
         let operand = self.node(operand)?;
         let mut attribute = match operand.kind {
             Kind::Attribute(attribute) if !attribute.test => attribute,
-            kind => Box::new(Attribute {
-                root: Root::Operand(Node { id: operand.id, kind }),
-                qualifiers: Vec::new(),
-                test: false,
-                charged: true,
-            }),
+            kind => Box::new(Attribute::new(Root::Operand(Node { id: operand.id, kind }))),
         };
-        attribute.qualifiers.push(qualifier);
+        attribute.push(qualifier);
         Ok(attribute)
     }
 
@@ -313,11 +328,13 @@ impl Planner<'_> {
 
     fn call(&mut self, id: ExprId) -> Planned<Kind> {
         let checked = self.checked;
-        let Some((function, target, args, overloads)) = checked.function(id) else {
+        let Some(Called { function, target, args, overloads }) = checked.function(id) else {
             return Ok(Kind::Const(Value::Null));
         };
         match function {
-            operators::INDEX | operators::OPT_INDEX => return self.index(id, args, function == operators::OPT_INDEX),
+            operators::INDEX | operators::OPT_INDEX => {
+                return self.index(id, args, function == operators::OPT_INDEX);
+            }
             operators::OPT_SELECT => {
                 let Expr::Literal(Literal::String(field)) = checked.ast.expr(args[1]) else {
                     return Err(failed("unsupported optional field selection"));
@@ -334,12 +351,7 @@ impl Planner<'_> {
             operators::CONDITIONAL => {
                 if let Ok([condition, truthy, falsy]) = <[Node; 3]>::try_from(planned) {
                     let branches = Box::new([condition, uncharged(truthy), uncharged(falsy)]);
-                    return Ok(Kind::Attribute(Box::new(Attribute {
-                        root: Root::Conditional(branches),
-                        qualifiers: Vec::new(),
-                        test: false,
-                        charged: false,
-                    })));
+                    return Ok(attribute(Root::Conditional(branches)));
                 }
                 return Err(failed("no such overload"));
             }
@@ -429,7 +441,9 @@ impl Planner<'_> {
         let key = match key.kind {
             Kind::Const(Value::String(name)) => Key::Field((&*name).into()),
             Kind::Const(value @ (Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_))) => Key::Const(value),
-            Kind::Const(other) => return Err(failed(format!("invalid qualifier type: {}", go_type(&other)))),
+            Kind::Const(other) => {
+                return Err(failed(format!("invalid qualifier type: {}", go_type(&other))));
+            }
             _ => Key::Computed(uncharged(key)),
         };
         let qualifier = Qualifier { id, key, optional };
@@ -457,7 +471,7 @@ impl Planner<'_> {
 }
 
 fn attribute(root: Root) -> Kind {
-    Kind::Attribute(Box::new(Attribute { root, qualifiers: Vec::new(), test: false, charged: true }))
+    Kind::Attribute(Box::new(Attribute::new(root)))
 }
 
 /// The node without the charge for reading it, if it is one that reads.

@@ -112,3 +112,16 @@ fn settle<'a>(answer: Result<Value<'a>, EvalError>, budget: &mut Budget, cost: u
         answer => paid.and(answer),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_and_values_can_go_to_other_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Program>();
+        shared::<Value<'_>>();
+        shared::<crate::Environment>();
+    }
+}

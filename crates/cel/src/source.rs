@@ -42,17 +42,11 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub fn new(offset: u32, message: impl Into<String>) -> Self {
-        Finding {
-            offset: Some(offset),
-            message: message.into(),
-        }
+        Finding { offset: Some(offset), message: message.into() }
     }
 
     pub fn everywhere(message: impl Into<String>) -> Self {
-        Finding {
-            offset: None,
-            message: message.into(),
-        }
+        Finding { offset: None, message: message.into() }
     }
 }
 
@@ -74,11 +68,7 @@ impl Issues {
             location: finding.offset.map_or(Location::NONE, |offset| locate(source, offset as usize)),
             message: finding.message,
         });
-        Issues {
-            source: source.to_owned(),
-            issues: issues.collect(),
-            more,
-        }
+        Issues { source: source.to_owned(), issues: issues.collect(), more }
     }
 
     /// The issues, in the order of the text.
@@ -128,10 +118,7 @@ fn write_issue(f: &mut fmt::Formatter<'_>, source: &str, issue: &Issue) -> fmt::
 fn locate(source: &str, offset: usize) -> Location {
     let before = source.get(..offset).unwrap_or(source);
     let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-    Location {
-        line: before.bytes().filter(|b| *b == b'\n').count() as i32 + 1,
-        column: before[line_start..].chars().count() as i32,
-    }
+    Location { line: before.bytes().filter(|b| *b == b'\n').count() as i32 + 1, column: before[line_start..].chars().count() as i32 }
 }
 
 #[cfg(test)]

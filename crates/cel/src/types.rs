@@ -158,7 +158,9 @@ impl fmt::Display for InMessages<'_> {
             Type::Null => f.write_str("null"),
             Type::Error => f.write_str("!error!"),
             Type::List(element) => write!(f, "list({})", InMessages(element)),
-            Type::Map(entry) => write!(f, "map({}, {})", InMessages(&entry.0), InMessages(&entry.1)),
+            Type::Map(entry) => {
+                write!(f, "map({}, {})", InMessages(&entry.0), InMessages(&entry.1))
+            }
             Type::Type(Some(inner)) => write!(f, "type({})", InMessages(inner)),
             Type::Opaque(name, parameters) if !parameters.is_empty() => {
                 write!(f, "{name}(")?;

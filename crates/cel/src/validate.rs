@@ -2,7 +2,7 @@
 //! literals, lists and maps that mix types under `dyn`, and format strings that do not fit their arguments.
 
 use crate::ast::{Expr, ExprId, Literal};
-use crate::check::Checked;
+use crate::check::{Called, Checked};
 use crate::convert;
 use crate::library::regex;
 use crate::library::string_format::{self, Piece};
@@ -11,10 +11,7 @@ use crate::types::Type;
 use crate::value::Value;
 
 pub(crate) fn validate(checked: &Checked) -> Vec<Finding> {
-    let mut validator = Validator {
-        checked,
-        found: Vec::new(),
-    };
+    let mut validator = Validator { checked, found: Vec::new() };
     let formatted = inside_format(checked);
     for id in 0..checked.ast.nodes.len() as ExprId {
         validator.literal_argument(id);
@@ -62,7 +59,7 @@ struct Validator<'c> {
 
 impl Validator<'_> {
     fn literal_argument(&mut self, id: ExprId) {
-        let Some((function, _, args, _)) = self.checked.function(id) else {
+        let Some(Called { function, args, .. }) = self.checked.function(id) else {
             return;
         };
         let Some(arg) = args.first() else {
@@ -103,7 +100,7 @@ impl Validator<'_> {
     }
 
     fn format(&mut self, id: ExprId) {
-        let Some(("format", Some(target), [arguments], _)) = self.checked.function(id) else {
+        let Some(Called { function: "format", target: Some(target), args: [arguments], .. }) = self.checked.function(id) else {
             return;
         };
         let (Expr::Literal(Literal::String(format)), Expr::List { items, .. }) =
@@ -134,10 +131,7 @@ impl Validator<'_> {
             }
         }
         if items.len() > used {
-            let message = format!(
-                "too many arguments supplied to string.format (expected {used}, got {})",
-                items.len()
-            );
+            let message = format!("too many arguments supplied to string.format (expected {used}, got {})", items.len());
             self.found.push((id, message));
         }
     }

@@ -134,7 +134,7 @@ impl<'a> List<'a> {
 
     /// The elements in order.
     pub fn iter(&self) -> ListIter<'_, 'a> {
-        ListIter { pending: vec![(self, 0)] }
+        ListIter { list: self, at: 0, pending: Vec::new() }
     }
 
     /// This list with another one after it. Takes no longer for long lists than for short ones.
@@ -161,25 +161,40 @@ impl<'a> From<Vec<Value<'a>>> for List<'a> {
 
 /// Iterator over the elements of a [`List`].
 pub struct ListIter<'l, 'a> {
-    pending: Vec<(&'l List<'a>, usize)>,
+    list: &'l List<'a>,
+    at: usize,
+    /// What comes after the list that is being walked through.
+    pending: Vec<&'l List<'a>>,
 }
 
 impl<'a> Iterator for ListIter<'_, 'a> {
     type Item = Value<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Value<'a>> {
-        while let Some((list, at)) = self.pending.pop() {
-            if let List::Concat(both) = list {
-                self.pending.push((&both.second, 0));
-                self.pending.push((&both.first, 0));
-                continue;
+        loop {
+            match self.list {
+                List::Concat(both) => {
+                    self.pending.push(&both.second);
+                    self.list = &both.first;
+                    continue;
+                }
+                List::Json(items, schema) => {
+                    if let Some(item) = items.get(self.at) {
+                        self.at += 1;
+                        return Some(Value::from_json(item, schema.and_then(Schema::element)));
+                    }
+                }
+                List::Values(items) => {
+                    if let Some(item) = items.get(self.at) {
+                        self.at += 1;
+                        return Some(item.clone());
+                    }
+                }
             }
-            if let Some(value) = list.get(at) {
-                self.pending.push((list, at + 1));
-                return Some(value);
-            }
+            self.list = self.pending.pop()?;
+            self.at = 0;
         }
-        None
     }
 }
 
@@ -411,6 +426,17 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Checks that the messages of a mutating policy stand where their names say: `Object.spec` in the field `spec` of
+    /// `Object`. Gives Kubernetes' messages otherwise.
+    pub fn check_object_names(&self) -> Result<(), String> {
+        let Value::Struct(root) = self else {
+            return Ok(());
+        };
+        let mut errors = Vec::new();
+        check_names(self, &root.name, &mut errors, &mut 0);
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
+    }
+
     /// The value as a `bool`, if it is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
@@ -428,6 +454,32 @@ impl<'a> Value<'a> {
     }
 }
 
+/// The most values that are looked at; expressions can share what a walk has to repeat.
+const MAX_CHECKED: usize = 1_000_000;
+
+fn check_names(value: &Value<'_>, expected: &str, errors: &mut Vec<String>, checked: &mut usize) {
+    *checked += 1;
+    if *checked > MAX_CHECKED {
+        return;
+    }
+    match value {
+        Value::Struct(message) => {
+            if *message.name != *expected {
+                let name = &message.name;
+                errors.push(format!(
+                    "unexpected type name {name:?}, expected {expected:?}, which matches field name path from root Object type"
+                ));
+            }
+            for (field, value) in &message.fields {
+                check_names(value, &format!("{expected}.{field}"), errors, checked);
+            }
+        }
+        Value::List(List::Values(items)) => items.iter().for_each(|v| check_names(v, expected, errors, checked)),
+        Value::Map(Map::Entries(entries)) => entries.entries.iter().for_each(|(_, v)| check_names(v, expected, errors, checked)),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,6 +493,12 @@ mod tests {
         assert_eq!(list.len(), 100 << 40);
         assert!(matches!(list.get((100 << 40) - 1), Some(Value::Int(99))));
         assert_eq!(list.iter().take(250).count(), 250);
+    }
+
+    #[test]
+    fn values_are_small_enough_to_pass_around() {
+        assert!(size_of::<Value<'_>>() <= 32, "{}", size_of::<Value<'_>>());
+        assert!(size_of::<Result<Value<'_>, crate::EvalError>>() <= 40);
     }
 
     #[test]

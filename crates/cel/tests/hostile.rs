@@ -1,4 +1,5 @@
 //! Inputs made to hurt: each must end quickly, with an error or within its budget, and never bring the process down.
+#![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,10 @@ fn functions_whose_result_is_larger_than_their_cost_are_bounded() {
     let nested = "x.list.map(i, x.list).map(i, x.list.map(j, x.list)).map(i, x.list)";
     assert!(run(&format!("{nested}.flatten(5).size() > 0")).is_none_or(|e| e == COST));
     assert!(run("'%.1000000000f'.format([1.0])").is_some());
-    assert!(run("optional.of(lists.range(300)).optMap(r, r.map(i, r)).optMap(m, m.map(i, m)).optMap(n, '%s'.format([n])).value().size() > 0").is_some_and(|e| e == COST));
+    assert!(
+        run("optional.of(lists.range(300)).optMap(r, r.map(i, r)).optMap(m, m.map(i, m)).optMap(n, '%s'.format([n])).value().size() > 0")
+            .is_some_and(|e| e == COST)
+    );
 }
 
 #[test]
@@ -104,7 +108,9 @@ fn optional_chains_do_not_double_the_expression() {
 
 #[test]
 fn regular_expression_bombs_do_not_go_off() {
-    for pattern in ["(a+)+$", "(a|aa)+$", "(.*)*x", "(a{1,1000}){1,1000}", "((((a{100}){100}){100}){100})", "(x+x+)+y", "(?i)(\\\\pL{1,50}){20}"] {
+    for pattern in
+        ["(a+)+$", "(a|aa)+$", "(.*)*x", "(a{1,1000}){1,1000}", "((((a{100}){100}){100}){100})", "(x+x+)+y", "(?i)(\\\\pL{1,50}){20}"]
+    {
         run(&format!("x.text.matches('{pattern}')"));
         run(&format!("x.text.matches('{pattern}' + string(x.list[0]))"));
     }

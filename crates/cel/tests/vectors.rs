@@ -1,6 +1,7 @@
 //! Plays the vector files of `USHER_VECTORS` (the folder `cel` of the project's shared facts): Kubernetes' own
 //! answers, and the language's public conformance vectors where Kubernetes agrees with them. Says so and passes when
 //! the variable is not set.
+#![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
 

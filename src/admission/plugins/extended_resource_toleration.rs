@@ -35,7 +35,8 @@ fn is_extended(name: &str) -> bool {
 }
 
 fn tolerate(spec: &mut Value) {
-    let requested = containers(spec).flat_map(|c| c["resources"]["requests"].as_object().into_iter().flatten().map(|(name, _)| name.clone()));
+    let requested =
+        containers(spec).flat_map(|c| c["resources"]["requests"].as_object().into_iter().flatten().map(|(name, _)| name.clone()));
     let resources: BTreeSet<String> = requested.filter(|name| is_extended(name)).collect();
     for resource in resources {
         let toleration = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
@@ -52,7 +53,8 @@ mod tests {
 
     #[test]
     fn only_extended_resources_are_tolerated() {
-        let mut spec = json!({"containers": [{"resources": {"requests": {"cpu": "1", "example.com/gpu": "1", "node.kubernetes.io/x": "1"}}}]});
+        let mut spec =
+            json!({"containers": [{"resources": {"requests": {"cpu": "1", "example.com/gpu": "1", "node.kubernetes.io/x": "1"}}}]});
         tolerate(&mut spec);
         tolerate(&mut spec);
         assert_eq!(spec["tolerations"], json!([{"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]));

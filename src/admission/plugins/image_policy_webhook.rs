@@ -46,7 +46,8 @@ impl ImagePolicyWebhook {
         let backend = backend.and_then(|backend| {
             let hooks = Hooks::default();
             let config = json!({"url": backend.url, "caBundle": backend.ca_bundle});
-            let configuration = json!({"metadata": {"name": "image-policy"}, "webhooks": [{"name": "image-policy", "clientConfig": config}]});
+            let configuration =
+                json!({"metadata": {"name": "image-policy"}, "webhooks": [{"name": "image-policy", "clientConfig": config}]});
             hooks.replace("image-policy", Some(&configuration));
             let hook = hooks.load().hooks.first().cloned()?;
             Some((backend, hook))

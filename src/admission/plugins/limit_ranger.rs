@@ -216,7 +216,10 @@ mod tests {
         let range = json!({"spec": {"limits": [{"type": "Container", "default": {"cpu": "1", "memory": "1Gi"}, "defaultRequest": {"cpu": "500m"}}]}});
         let mut pod = json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}});
         fill_in(&range, &mut pod);
-        assert_eq!(pod["spec"]["containers"][0]["resources"], json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "1Gi"}}));
+        assert_eq!(
+            pod["spec"]["containers"][0]["resources"],
+            json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "1Gi"}})
+        );
         assert_eq!(
             pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
             "LimitRanger plugin set: cpu, memory request for container c; memory limit for container c"

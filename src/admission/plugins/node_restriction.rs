@@ -63,9 +63,7 @@ impl Mutate for NodeRestriction {
                     Err("can only access CSINode with the same name as the requesting node".into())
                 }
                 ("resource.k8s.io", "resourceslices", _) => slice(write, &node),
-                ("", "persistentvolumeclaims", sub) if sub != "status" => {
-                    Err(format!("node {node:?} can only update PVC status"))
-                }
+                ("", "persistentvolumeclaims", sub) if sub != "status" => Err(format!("node {node:?} can only update PVC status")),
                 _ => Ok(()),
             };
             result.map_err(|why| write.forbidden(why))
@@ -87,7 +85,9 @@ impl NodeRestriction {
             Operation::Create => {
                 let pod = write.object();
                 if !is_mirror(pod) {
-                    return Err(format!("pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"));
+                    return Err(format!(
+                        "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"
+                    ));
                 }
                 if !runs_on(pod, node) {
                     return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
@@ -104,7 +104,9 @@ impl NodeRestriction {
                 if spec["serviceAccountName"].as_str().is_some_and(|name| !name.is_empty()) {
                     return Err(format!("node {node:?} can not create pods that reference a service account"));
                 }
-                for (field, what) in [("secret", "secrets"), ("configMap", "configmaps"), ("persistentVolumeClaim", "persistentvolumeclaims")] {
+                for (field, what) in
+                    [("secret", "secrets"), ("configMap", "configmaps"), ("persistentVolumeClaim", "persistentvolumeclaims")]
+                {
                     if spec["volumes"].as_array().into_iter().flatten().any(|v| !v[field].is_null()) {
                         return Err(format!("node {node:?} can not create pods that reference {what}"));
                     }
@@ -138,7 +140,9 @@ impl NodeRestriction {
         let pod = self.0.peek("pods", &write.namespace, bound["name"].as_str().unwrap_or_default());
         let pod = pod.ok_or_else(|| format!("pod \"{}\" not found", bound["name"].as_str().unwrap_or_default()))?;
         if meta(pod.value(), "uid") != uid {
-            return Err(format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"));
+            return Err(format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+            ));
         }
         if !runs_on(pod.value(), node) {
             return Err("node requested token bound to a pod scheduled on a different node".into());
@@ -188,7 +192,8 @@ fn own_node(write: &Write, node: &str) -> Result<(), String> {
 
 /// Changed labels that are not a kubelet's to set.
 fn forbidden_labels(old: &Value, new: &Value) -> Vec<String> {
-    let keys = |labels: &Value| labels.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<std::collections::BTreeSet<_>>();
+    let keys =
+        |labels: &Value| labels.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<std::collections::BTreeSet<_>>();
     let all: std::collections::BTreeSet<String> = keys(old).union(&keys(new)).cloned().collect();
     let changed = all.into_iter().filter(|key| old.get(key) != new.get(key));
     changed.filter(|key| is_forbidden(key)).collect()
@@ -220,7 +225,9 @@ fn slice(write: &Write, node: &str) -> Result<(), String> {
     let shown = if write.operation == Operation::Delete { write.old() } else { write.object() };
     match shown["spec"]["nodeName"] == node {
         true => Ok(()),
-        false if write.operation == Operation::Create => Err("can only create ResourceSlice with the same NodeName as the requesting node".into()),
+        false if write.operation == Operation::Create => {
+            Err("can only create ResourceSlice with the same NodeName as the requesting node".into())
+        }
         false => Err("can only delete ResourceSlice with the same NodeName as the requesting node".into()),
     }
 }

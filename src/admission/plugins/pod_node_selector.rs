@@ -21,7 +21,10 @@ impl Mutate for PodNodeSelector {
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             let Some(namespace) = self.0.namespace(&write.namespace) else { return Ok(()) };
-            let selector = namespace.value()["metadata"]["annotations"]["scheduler.alpha.kubernetes.io/node-selector"].as_str().unwrap_or_default().to_owned();
+            let selector = namespace.value()["metadata"]["annotations"]["scheduler.alpha.kubernetes.io/node-selector"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             match merge(&selector, &mut write.object_mut()["spec"]) {
                 true => Ok(()),
                 false => Err(write.forbidden("pod node label selector conflicts with its namespace node label selector")),

@@ -37,7 +37,9 @@ impl Mutate for Priority {
             let class = write.object()["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
             let (name, value, policy) = match class.is_empty() {
                 true => self.default_class().await?,
-                false => self.class(&class).await?.ok_or_else(|| write.forbidden(format!("no PriorityClass with name {class} was found")))?,
+                false => {
+                    self.class(&class).await?.ok_or_else(|| write.forbidden(format!("no PriorityClass with name {class} was found")))?
+                }
             };
             let spec = &write.object()["spec"];
             if let Some(given) = spec["priority"].as_i64().filter(|given| *given != value) {
@@ -77,10 +79,9 @@ impl Validate for Priority {
             let name = meta(write.object(), "name");
             for class in self.0.list("priorityclasses", "").await? {
                 if class.value()["globalDefault"] == true && class.name() != name {
-                    return Err(write.forbidden(format!(
-                        "PriorityClass {} is already marked as default. Only one default can exist",
-                        class.name()
-                    )));
+                    return Err(
+                        write.forbidden(format!("PriorityClass {} is already marked as default. Only one default can exist", class.name()))
+                    );
                 }
             }
             Ok(())

@@ -76,7 +76,8 @@ impl Validate for RuntimeClass {
     }
 
     fn handles(&self, write: &Write) -> bool {
-        write.creates("", "pods") && (!write.object()["spec"]["overhead"].is_null() || write.object()["spec"]["runtimeClassName"].is_string())
+        write.creates("", "pods")
+            && (!write.object()["spec"]["overhead"].is_null() || write.object()["spec"]["runtimeClassName"].is_string())
     }
 
     fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {

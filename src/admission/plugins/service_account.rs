@@ -61,7 +61,8 @@ impl Validate for ServiceAccount {
     }
 
     fn handles(&self, write: &Write) -> bool {
-        write.creates("", "pods") || (write.operation == Operation::Update && write.is_of("", "pods") && write.subresource == "ephemeralcontainers")
+        write.creates("", "pods")
+            || (write.operation == Operation::Update && write.is_of("", "pods") && write.subresource == "ephemeralcontainers")
     }
 
     fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
@@ -137,7 +138,9 @@ fn limit_secrets(account: &Value, spec: &Value) -> Result<(), String> {
     for volume in spec["volumes"].as_array().into_iter().flatten() {
         let secret = text(&volume["secret"]["secretName"]);
         if !secret.is_empty() && !mountable.iter().any(|m| m == secret) {
-            return Err(format!("volume with secret.secretName={secret:?} is not allowed because service account {account_name} does not reference that secret"));
+            return Err(format!(
+                "volume with secret.secretName={secret:?} is not allowed because service account {account_name} does not reference that secret"
+            ));
         }
     }
     for container in super::pod::containers(spec) {
@@ -146,13 +149,17 @@ fn limit_secrets(account: &Value, spec: &Value) -> Result<(), String> {
         for secret in references.chain(from).filter(|s| !s.is_empty()) {
             if !mountable.iter().any(|m| m == secret) {
                 let container = text(&container["name"]);
-                return Err(format!("container {container} with envVar referencing secret.secretName={secret:?} is not allowed because service account {account_name} does not reference that secret"));
+                return Err(format!(
+                    "container {container} with envVar referencing secret.secretName={secret:?} is not allowed because service account {account_name} does not reference that secret"
+                ));
             }
         }
     }
     for secret in spec["imagePullSecrets"].as_array().into_iter().flatten().map(|s| text(&s["name"])) {
         if !pull.iter().any(|p| p == secret) {
-            return Err(format!("imagePullSecrets[{secret:?}] is not allowed because service account {account_name} does not reference that imagePullSecret"));
+            return Err(format!(
+                "imagePullSecrets[{secret:?}] is not allowed because service account {account_name} does not reference that imagePullSecret"
+            ));
         }
     }
     Ok(())

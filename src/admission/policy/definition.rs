@@ -83,14 +83,15 @@ impl Policy {
     pub fn compile(object: &Value) -> Policy {
         let spec = &object["spec"];
         let is_mutating = object["kind"] == "MutatingAdmissionPolicy";
-        let param_kind = spec["paramKind"].as_object().map(|_| {
-            (text(&spec["paramKind"]["apiVersion"]).to_owned(), text(&spec["paramKind"]["kind"]).to_owned())
-        });
+        let param_kind = spec["paramKind"]
+            .as_object()
+            .map(|_| (text(&spec["paramKind"]["apiVersion"]).to_owned(), text(&spec["paramKind"]["kind"]).to_owned()));
         let site = Site { params: param_kind.is_some(), authorizer: true, mutation: is_mutating };
         // Conditions come before variables and cannot refer to them.
         let plain = environment(site);
         let conditions = Conditions::compile(&spec["matchConditions"], &plain);
-        let (mut full, mut messages) = (plain.with_policy_variables(), environment(Site { authorizer: false, ..site }).with_policy_variables());
+        let (mut full, mut messages) =
+            (plain.with_policy_variables(), environment(Site { authorizer: false, ..site }).with_policy_variables());
         let mut variables = Vec::new();
         for variable in spec["variables"].as_array().into_iter().flatten() {
             let name = text(&variable["name"]);
@@ -104,10 +105,14 @@ impl Policy {
         let validation = |validation: &Value| Validation {
             expression: Expression::compile(text(&validation["expression"]), &full),
             message: text(&validation["message"]).trim().to_owned(),
-            message_expression: validation["messageExpression"].as_str().filter(|m| !m.is_empty()).map(|m| Expression::compile(m, &messages)),
+            message_expression: validation["messageExpression"]
+                .as_str()
+                .filter(|m| !m.is_empty())
+                .map(|m| Expression::compile(m, &messages)),
             reason: text(&validation["reason"]).to_owned(),
         };
-        let annotation = |annotation: &Value| (text(&annotation["key"]).to_owned(), Expression::compile(text(&annotation["valueExpression"]), &full));
+        let annotation =
+            |annotation: &Value| (text(&annotation["key"]).to_owned(), Expression::compile(text(&annotation["valueExpression"]), &full));
         let mutation = |mutation: &Value| match mutation["patchType"].as_str() {
             Some("JSONPatch") => Mutation::JsonPatch(Expression::compile(text(&mutation["jsonPatch"]["expression"]), &full)),
             _ => Mutation::Apply(Expression::compile(text(&mutation["applyConfiguration"]["expression"]), &full)),

@@ -1,7 +1,7 @@
 //! Policies in CEL: `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` and their bindings. Each is compiled when it is written
 //! ([`definition`]), kept in a snapshot that requests read lock-free ([`snapshot`]), and in force when that write is acknowledged.
 //! [`validating`] and [`mutating`] are the two admission steps; [`params`] finds what a binding parameterises its policy with;
-//! [`check`] is what is wrong with a policy that somebody wants to write, [`type_check`] what may be.
+//! [`check`] is what there is to say of a policy that somebody writes, [`type_check`] what its expressions may get wrong.
 
 pub mod check;
 pub mod definition;
@@ -111,7 +111,14 @@ impl Evaluator {
     }
 
     /// Whether the `matchConditions` hold; an error is one only where the failure policy says so.
-    pub fn conditions(&self, hop: &'static str, policy: &Policy, input: &Input<'_>, params: Option<&Value>, write: &Write) -> Result<bool, String> {
+    pub fn conditions(
+        &self,
+        hop: &'static str,
+        policy: &Policy,
+        input: &Input<'_>,
+        params: Option<&Value>,
+        write: &Write,
+    ) -> Result<bool, String> {
         if policy.conditions.is_empty() {
             return Ok(true);
         }

@@ -82,9 +82,10 @@ impl Policies {
         for binding in known.bindings.values() {
             by_policy.entry(&binding.policy).or_default().push(binding.clone());
         }
-        let bound = known.policies.values().filter_map(|policy| {
-            Some(Bound { policy: policy.clone(), bindings: by_policy.get(&*policy.name)?.clone() })
-        });
+        let bound = known
+            .policies
+            .values()
+            .filter_map(|policy| Some(Bound { policy: policy.clone(), bindings: by_policy.get(&*policy.name)?.clone() }));
         let bound: Vec<Bound> = bound.collect();
         let index = Index::new(bound.iter().map(|b| &b.policy.criteria));
         self.snapshot.store(Arc::new(Snapshot { bound, index }));

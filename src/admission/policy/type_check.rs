@@ -66,12 +66,15 @@ async fn write_status(cluster: &Cluster, name: &str) -> Result<(), store::Error>
             checking["expressionWarnings"] = warnings.into();
         }
         let status = json!({"observedGeneration": value["metadata"]["generation"], "typeChecking": checking});
-        if value["status"]["observedGeneration"] == status["observedGeneration"] && value["status"]["typeChecking"] == status["typeChecking"] {
+        if value["status"]["observedGeneration"] == status["observedGeneration"]
+            && value["status"]["typeChecking"] == status["typeChecking"]
+        {
             return Ok(());
         }
         value["status"]["observedGeneration"] = status["observedGeneration"].clone();
         value["status"]["typeChecking"] = status["typeChecking"].clone();
-        let operation = store::Operation::Put { key: object.key.clone(), value: canonical(&value), expect: Expect::Revision(object.revision) };
+        let operation =
+            store::Operation::Put { key: object.key.clone(), value: canonical(&value), expect: Expect::Revision(object.revision) };
         let batch = Batch { operations: vec![operation], time: cluster.clock.now().as_microsecond(), audit_id: None };
         match cluster.state.store().commit(batch).await {
             Err(Error::Conflict { .. }) => {}
@@ -92,7 +95,9 @@ pub fn warnings(policy: &Value, cluster: &Cluster) -> Vec<Value> {
             expressions.push((format!("spec.validations[{i}].messageExpression"), message.to_owned(), false));
         }
     }
-    let params = spec["paramKind"].as_object().and_then(|_| resource_of(&text(&spec["paramKind"]["apiVersion"]), &text(&spec["paramKind"]["kind"]), cluster));
+    let params = spec["paramKind"]
+        .as_object()
+        .and_then(|_| resource_of(&text(&spec["paramKind"]["apiVersion"]), &text(&spec["paramKind"]["kind"]), cluster));
     let environments: Vec<(String, Environment, Environment)> = kinds(spec, cluster)
         .iter()
         .filter_map(|resource| {
@@ -189,7 +194,12 @@ fn openapi(schema: &Schema, depth: usize) -> Value {
             if let Some(additional) = &object.additional {
                 document["additionalProperties"] = follow(additional);
             } else {
-                document["properties"] = object.properties.iter().map(|(name, field)| (name.to_string(), follow(field))).collect::<serde_json::Map<_, _>>().into();
+                document["properties"] = object
+                    .properties
+                    .iter()
+                    .map(|(name, field)| (name.to_string(), follow(field)))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into();
             }
             if object.preserve_unknown {
                 document["x-kubernetes-preserve-unknown-fields"] = json!(true);

@@ -78,7 +78,8 @@ impl Clients {
             .tcp_nodelay(true)
             .pool_idle_timeout(std::time::Duration::from_secs(90));
         if !key.0.is_empty() {
-            let certificates = reqwest::Certificate::from_pem_bundle(&key.0).map_err(|_| "unable to load root certificates: unable to parse bytes as PEM block")?;
+            let certificates = reqwest::Certificate::from_pem_bundle(&key.0)
+                .map_err(|_| "unable to load root certificates: unable to parse bytes as PEM block")?;
             builder = builder.tls_certs_only(certificates);
         }
         if key.1.is_some() {
@@ -115,7 +116,8 @@ impl Clients {
             .header(reqwest::header::CONTENT_TYPE, "application/json")
             .body(body);
         let mut response = request.send().await.map_err(failed)?;
-        let content_type = response.headers().get(reqwest::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+        let content_type =
+            response.headers().get(reqwest::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         let status = response.status().as_u16();
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
@@ -176,7 +178,9 @@ impl Received {
             403 | 415 => text,
             404 => "the server could not find the requested resource".into(),
             405 => "the server does not allow this method on the requested resource".into(),
-            406 if text.is_empty() || text == "unknown" => "the server was unable to respond with a content type that the client supports".into(),
+            406 if text.is_empty() || text == "unknown" => {
+                "the server was unable to respond with a content type that the client supports".into()
+            }
             406 => text,
             409 => "the server reported a conflict".into(),
             422 => "the server rejected our request due to an error in our request".into(),

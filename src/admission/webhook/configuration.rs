@@ -128,9 +128,7 @@ mod tests {
     #[test]
     fn webhooks_are_ordered_by_configuration_then_as_written() {
         let hooks = Hooks::default();
-        let configuration = |name: &str, webhooks: &[&str]| {
-            json!({"metadata": {"name": name}, "webhooks": webhooks.iter().map(|w| json!({"name": w, "clientConfig": {"url": "https://x"}})).collect::<Vec<_>>()})
-        };
+        let configuration = |name: &str, webhooks: &[&str]| json!({"metadata": {"name": name}, "webhooks": webhooks.iter().map(|w| json!({"name": w, "clientConfig": {"url": "https://x"}})).collect::<Vec<_>>()});
         hooks.replace("b", Some(&configuration("b", &["z.b", "a.b"])));
         hooks.replace("a", Some(&configuration("a", &["m.a"])));
         let names = |hooks: &Hooks| hooks.load().hooks.iter().map(|h| h.name.to_string()).collect::<Vec<_>>();

@@ -141,7 +141,9 @@ async fn through_service(service: &Service, cluster: &Cluster) -> Result<String,
             continue;
         }
         let ports = slice["ports"].as_array().into_iter().flatten();
-        let Some(port) = ports.filter(|p| p["name"].as_str().unwrap_or_default() == wanted).find_map(|p| p["port"].as_u64()) else { continue };
+        let Some(port) = ports.filter(|p| p["name"].as_str().unwrap_or_default() == wanted).find_map(|p| p["port"].as_u64()) else {
+            continue;
+        };
         let ready = |e: &&Value| e["conditions"]["ready"].as_bool().unwrap_or(true);
         let endpoint = slice["endpoints"].as_array().into_iter().flatten().find(ready);
         if let Some(address) = endpoint.and_then(|e| e["addresses"][0].as_str()) {

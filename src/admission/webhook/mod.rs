@@ -49,7 +49,13 @@ impl Caller {
     pub fn should_call(&self, hop: &'static str, hook: &Hook, write: &Write) -> Result<Option<Arc<Resource>>, Status> {
         let since = Instant::now();
         let skipped = |why: &str| {
-            write.context.trace.step_with(hop, hook.name.to_string(), "skipped", since, Some(json!({"because": why, "configuration": &*hook.configuration})));
+            write.context.trace.step_with(
+                hop,
+                hook.name.to_string(),
+                "skipped",
+                since,
+                Some(json!({"because": why, "configuration": &*hook.configuration})),
+            );
         };
         let resource = match hook.criteria.matches(write, &self.cluster)? {
             Match::Yes(resource) => resource,
@@ -83,12 +89,15 @@ impl Caller {
             return Err(Failure::Refused(Status::bad_request(text)));
         }
         let Some(api_version) = hook.review_version else {
-            return Err(Failure::Call("could not create webhook objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)".into()));
+            return Err(Failure::Call(
+                "could not create webhook objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)".into(),
+            ));
         };
         let uid = uuid::Uuid::new_v4().to_string();
         let versioned = Versioned::of(write, resource);
         let request = review::request(write, resource, versioned.as_ref(), &uid);
-        let body = serde_json::to_vec(&review::review(api_version, request)).map_err(|e| Failure::Call(format!("failed to call webhook: {e}")))?;
+        let body =
+            serde_json::to_vec(&review::review(api_version, request)).map_err(|e| Failure::Call(format!("failed to call webhook: {e}")))?;
         let timeout = Duration::from_secs(hook.timeout_seconds);
         let url = hook.endpoint.shown_url(hook.timeout_seconds);
         let post = self.clients.post(hook, &self.cluster, &url, body);

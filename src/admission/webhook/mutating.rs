@@ -81,7 +81,13 @@ impl MutatingAdmissionWebhook {
         take_notes(hook, write, &answer);
         if !answer.allowed {
             let status = denial(&hook.name, &answer.status);
-            write.context.trace.step_with("mutate", hook.name.to_string(), "denied", since, detail(hook, json!({"message": status.message})));
+            write.context.trace.step_with(
+                "mutate",
+                hook.name.to_string(),
+                "denied",
+                since,
+                detail(hook, json!({"message": status.message})),
+            );
             annotate(write, hook, &place, false);
             return Err(status);
         }
@@ -99,7 +105,10 @@ impl MutatingAdmissionWebhook {
         if let Some(patch) = &changed {
             let kind = if answer.patch_type == PatchType::Merge { "MergePatch" } else { "JSONPatch" };
             let value = json!({"configuration": &*hook.configuration, "webhook": &*hook.name, "patch": patch, "patchType": kind});
-            write.context.trace.annotate(format!("patch.webhook.admission.k8s.io/{place}"), ordered(&value, &["configuration", "webhook", "patch", "patchType"]));
+            write.context.trace.annotate(
+                format!("patch.webhook.admission.k8s.io/{place}"),
+                ordered(&value, &["configuration", "webhook", "patch", "patchType"]),
+            );
         }
         let verdict = if changed.is_some() { "mutated" } else { "allowed" };
         write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, json!({"patch": changed})));
@@ -125,7 +134,8 @@ fn apply(hook: &Hook, answer: &Answer, resource: &Resource, write: &mut Write) -
         return Ok(None);
     }
     let patch: Value = serde_json::from_slice(&answer.patch).map_err(|_| refused(crate::schema::syntax::explain(&answer.patch)))?;
-    let is_empty = patch.as_array().is_some_and(Vec::is_empty) || patch.as_object().is_some_and(serde_json::Map::is_empty) || patch.is_null();
+    let is_empty =
+        patch.as_array().is_some_and(Vec::is_empty) || patch.as_object().is_some_and(serde_json::Map::is_empty) || patch.is_null();
     if is_empty {
         return Ok(None);
     }

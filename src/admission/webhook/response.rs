@@ -152,10 +152,7 @@ mod tests {
     #[test]
     fn an_answer_must_echo_the_uid_and_be_a_review() {
         assert_eq!(verify(answer(Value::Null), "u", true).unwrap_err(), "webhook response was absent");
-        assert_eq!(
-            verify(answer(json!({"uid": "x", "allowed": true})), "u", true).unwrap_err(),
-            "expected response.uid=\"u\", got \"x\""
-        );
+        assert_eq!(verify(answer(json!({"uid": "x", "allowed": true})), "u", true).unwrap_err(), "expected response.uid=\"u\", got \"x\"");
         let mut other = answer(json!({"uid": "u", "allowed": true}));
         other["kind"] = json!("Pod");
         assert_eq!(
@@ -174,7 +171,10 @@ mod tests {
     #[test]
     fn a_denial_is_never_a_success_and_always_has_words() {
         let status = denial("w.example.com", &Value::Null);
-        assert_eq!((status.code, status.message.as_str()), (400, "admission webhook \"w.example.com\" denied the request without explanation"));
+        assert_eq!(
+            (status.code, status.message.as_str()),
+            (400, "admission webhook \"w.example.com\" denied the request without explanation")
+        );
         let status = denial("w.example.com", &json!({"code": 418, "reason": "Gone", "message": "teapot"}));
         assert_eq!((status.code, status.reason), (418, "Gone"));
         assert_eq!(status.message, "admission webhook \"w.example.com\" denied the request: teapot");

@@ -83,7 +83,8 @@ fn run(
             let version = std::mem::replace(&mut entry.manager.api_version, context.api_version.to_owned());
             let last = std::mem::replace(entry.fields(), set);
             // Who applies all that it applied before leaves nothing to take out.
-            if !last.is_empty() && !(version == context.api_version && last.is_subset_of(entry.fields())) {
+            let nothing_less = version == context.api_version && last.is_subset_of(entry.fields());
+            if !last.is_empty() && !nothing_less {
                 new = prune(new, &last, &version, &mut managed, schema, context).map_err(unclassified("failed to prune fields"))?;
             }
         }

@@ -1,5 +1,6 @@
 //! The small strategies: what a built-in kind does by code because no table can say it.
 
+mod definitions;
 mod namespaces;
 mod pods;
 pub mod services;
@@ -17,6 +18,7 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Val
         ("", "pods") => pods::prepare_for_create(object),
         ("", "namespaces") => namespaces::prepare_for_create(object),
         ("", "services") => return services::prepare_for_create(api, object).await,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => definitions::prepare_for_create(api, object),
         _ => {}
     }
     Ok(())
@@ -27,6 +29,7 @@ pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, ol
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pods::prepare_for_update(phase, old, new),
         ("", "namespaces") => namespaces::prepare_for_update(phase, old, new),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => definitions::prepare_for_update(api, phase, new),
         ("", "services") if phase == Phase::Main => return services::prepare_for_update(api, old, new).await,
         _ => {}
     }

@@ -84,14 +84,13 @@ impl Documents {
 fn content_hash(table: &Table, path: &str) -> String {
     let mut definitions: Vec<String> = Vec::new();
     if let Some((group, version)) = v3::group_version(path) {
-        for resource in table.of_version(group, version) {
-            if let Some(custom) = &resource.custom {
-                definitions.push(custom.version.to_string());
-                definitions.push(custom.definition["spec"]["names"].to_string());
-            }
-        }
+        let custom = table.of_version(group, version).filter_map(|resource| resource.custom.as_ref());
+        definitions.extend(custom.map(|custom| {
+            let make = || hash(&[custom.version.to_string().as_bytes(), custom.definition["spec"]["names"].to_string().as_bytes()]);
+            custom.published_hash.get_or_init(make).clone()
+        }));
     }
-    let mut parts: Vec<&[u8]> = vec![env!("CARGO_PKG_VERSION").as_bytes(), crate::api::openapi::SERVED.as_bytes(), path.as_bytes()];
+    let mut parts: Vec<&[u8]> = vec![env!("CARGO_PKG_VERSION").as_bytes(), SERVED.as_bytes(), path.as_bytes()];
     parts.extend(definitions.iter().map(String::as_bytes));
     hash(&parts)
 }

@@ -25,6 +25,9 @@ pub enum Kind {
 
 type Name = (Kind, Box<str>, Box<str>);
 
+/// Namespace and name.
+type Namespaced = (Box<str>, Box<str>);
+
 /// The graph. Reads take a short shared lock; only writes of the kinds above take it exclusively.
 #[derive(Default)]
 pub struct Graph {
@@ -38,13 +41,13 @@ struct Edges {
     /// By the name of a volume: the claim it is bound to, and the Secrets it mentions.
     volumes: HashMap<Box<str>, Volume>,
     /// The volumes that mention a Secret.
-    volume_secrets: HashMap<(Box<str>, Box<str>), HashSet<Box<str>>>,
+    volume_secrets: HashMap<Namespaced, HashSet<Box<str>>>,
 }
 
 #[derive(Default)]
 struct Volume {
-    claim: Option<(Box<str>, Box<str>)>,
-    secrets: Vec<(Box<str>, Box<str>)>,
+    claim: Option<Namespaced>,
+    secrets: Vec<Namespaced>,
 }
 
 impl Graph {

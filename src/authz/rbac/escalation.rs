@@ -15,6 +15,29 @@ use super::Rbac;
 use super::index::GROUP;
 use super::rule::{Rule, compacted, quoted, uncovered};
 
+/// Both checks as one call, for whoever writes objects of any resource.
+#[derive(Clone)]
+pub struct Escalation {
+    /// What roles and bindings say.
+    pub rbac: Arc<Rbac>,
+    /// Who knows whether somebody may `escalate` or `bind`.
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+impl Escalation {
+    /// Whether a user may write this object; resources other than roles and bindings are passed over. `old` is the object
+    /// before an update.
+    pub async fn check(&self, user: &Arc<User>, group: &str, plural: &str, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        match (group, plural) {
+            (GROUP, "roles" | "clusterroles") => may_write_role(&self.rbac, &*self.authorizer, user, plural, old, new).await,
+            (GROUP, "rolebindings" | "clusterrolebindings") => {
+                may_write_binding(&self.rbac, &*self.authorizer, user, plural, old, new).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Whether a user may write this Role or ClusterRole. `old` is the object before an update.
 pub async fn may_write_role(
     rbac: &Rbac,
@@ -71,8 +94,8 @@ pub async fn may_write_binding(
         return Ok(());
     }
     // A real server looks the role up in the name of the binding's request, hence the plural.
-    let rules = rbac.role(role_namespace, role).ok_or_else(|| Status::not_found(GROUP, plural, role))?;
-    confirm(rbac, user, namespace, &rules).map_err(|why| Status::forbidden(GROUP, plural, name, &why))
+    let found = rbac.role(role_namespace, role).ok_or_else(|| Status::not_found(GROUP, plural, role))?;
+    confirm(rbac, user, namespace, &found.rules).map_err(|why| Status::forbidden(GROUP, plural, name, &why))
 }
 
 /// Whether a user holds all of these rules in a namespace; otherwise the sentence that says what is missing.

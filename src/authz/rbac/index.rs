@@ -3,7 +3,7 @@
 //! binding rewrites the shards of its subjects; a changed role only the rules that its bindings already point to. Reads
 //! take no lock, and a change is in force when [`Index::changed`] returns.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use super::compiled::Compiled;
 use super::rule::Rule;
 
 const SHARDS: usize = 1024;
@@ -61,7 +62,7 @@ pub struct Role {
     /// The name.
     pub name: String,
     /// `None` while no such role exists.
-    pub rules: ArcSwapOption<Vec<Rule>>,
+    pub rules: ArcSwapOption<Compiled>,
 }
 
 /// One subject of one binding.
@@ -73,6 +74,8 @@ pub struct Grant {
     pub role: Arc<Role>,
     /// The rest of "RBAC: allowed by …".
     pub source: Arc<str>,
+    /// Whether an earlier grant of the same subject in the same namespace gives the same role: it need not be looked at.
+    pub repeated: bool,
 }
 
 #[derive(Default)]
@@ -124,7 +127,7 @@ impl Index {
     }
 
     /// The rules of a role, if it exists; `namespace` empty for a ClusterRole.
-    pub fn role(&self, namespace: &str, name: &str) -> Option<Arc<Vec<Rule>>> {
+    pub fn role(&self, namespace: &str, name: &str) -> Option<Arc<Compiled>> {
         self.writer.lock().roles.get(&(namespace.to_owned(), name.to_owned()))?.rules.load_full()
     }
 
@@ -136,7 +139,7 @@ impl Index {
         let Some(object) = new.or(old) else { return };
         let mut writer = self.writer.lock();
         let role = writer.role(&metadata(object, "namespace"), &metadata(object, "name"));
-        role.rules.store(new.map(|role| Arc::new(Rule::list(role))));
+        role.rules.store(new.map(|role| Arc::new(Compiled::new(Rule::list(role)))));
         writer.forget_unused(&role);
     }
 
@@ -159,7 +162,7 @@ impl Index {
             for subject in subjects(new) {
                 let Some((place, described)) = self.place(subject, &namespace) else { continue };
                 let source = source(new, &binding, &described).into();
-                let grant = Grant { binding: binding.clone(), role: role.clone(), source };
+                let grant = Grant { binding: binding.clone(), role: role.clone(), source, repeated: false };
                 let hash = self.hash(place.kind, &place.name, &namespace);
                 match places.iter_mut().find(|(_, known, _)| *known == place) {
                     Some((_, _, slot)) => *slot = Some(grant),
@@ -186,6 +189,10 @@ impl Index {
         after.extend(grant);
         // In the order of names, so that the reason given does not depend on the order of writes.
         after.sort_by(|a, b| a.binding.cmp(&b.binding));
+        let mut seen = HashSet::new();
+        for grant in &mut after {
+            grant.repeated = !seen.insert(Arc::as_ptr(&grant.role));
+        }
         match (position, after.is_empty()) {
             (Some(p), true) => drop(bucket.swap_remove(p)),
             (Some(p), false) => bucket[p].1 = after.into(),

@@ -2,6 +2,7 @@
 //! The rules of a user (for reviews), the decision on a request, and the reason for it. Aggregating ClusterRoles is a
 //! controller's work; who may write a role or a binding stands in [`escalation`].
 
+pub mod compiled;
 pub mod escalation;
 pub mod index;
 pub mod rule;
@@ -14,6 +15,7 @@ use futures::future::BoxFuture;
 use crate::request::User;
 
 use super::{Attributes, Authorizer, Decision, ResolvedRules};
+use compiled::{Compiled, Hint};
 use index::{GROUP, Grant, Index, SubjectKind};
 use rule::Rule;
 
@@ -47,6 +49,7 @@ impl Rbac {
     pub fn decide_now(&self, attributes: &Attributes) -> Decision {
         let info = &*attributes.info;
         let verb = info.verb();
+        let hint = Hint::of_question(info, verb);
         let mut missing: Vec<String> = Vec::new();
         let mut source = None;
         let namespace = if info.is_resource { info.namespace.as_str() } else { "" };
@@ -56,14 +59,7 @@ impl Rbac {
                 note(&mut missing, not_found(grant));
                 return false;
             };
-            let allows = |rule: &Rule| {
-                if info.is_resource {
-                    rule.allows_resource(verb, &info.group, &info.resource, &info.subresource, &info.name)
-                } else {
-                    rule.allows_path(verb, &info.path)
-                }
-            };
-            let found = rules.iter().any(allows);
+            let found = !grant.repeated && rules.allow(info, verb, hint);
             if found {
                 source = Some(grant.source.clone());
             }
@@ -82,7 +78,8 @@ impl Rbac {
         let mut found = Rules::default();
         self.visit(user, namespace, &mut |grant| {
             match grant.role.rules.load_full() {
-                Some(rules) => found.rules.extend(rules.iter().cloned()),
+                Some(_) if grant.repeated => {}
+                Some(role) => found.rules.extend(role.rules.iter().cloned()),
                 None => note(&mut found.errors, not_found(grant)),
             }
             false
@@ -91,7 +88,7 @@ impl Rbac {
     }
 
     /// The rules of a role, if there is one; `namespace` empty for a ClusterRole.
-    pub fn role(&self, namespace: &str, name: &str) -> Option<Arc<Vec<Rule>>> {
+    pub fn role(&self, namespace: &str, name: &str) -> Option<Arc<Compiled>> {
         self.index.role(namespace, name)
     }
 

@@ -213,3 +213,70 @@ fn what_a_patch_made_is_read_the_same_way() {
     let error = conform(json!({"data": 5}), expected, FieldValidation::Warn).expect_err("type");
     assert_eq!(error.to_string(), "json: cannot unmarshal number into Go struct field ConfigMap.data of type map[string]string");
 }
+
+/// Any JSON, with fields that kinds know among its keys.
+fn any_json() -> impl proptest::strategy::Strategy<Value = Value> {
+    use proptest::prelude::*;
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[ -~é]{0,8}".prop_map(Value::from),
+        Just(json!("2026-11-16T00:00:00Z")),
+        Just(json!("1.5Gi")),
+    ];
+    let key = prop_oneof![
+        Just("metadata"),
+        Just("spec"),
+        Just("status"),
+        Just("template"),
+        Just("containers"),
+        Just("initContainers"),
+        Just("resources"),
+        Just("limits"),
+        Just("labels"),
+        Just("ports"),
+        Just("conditions"),
+        Just("type"),
+        Just("name"),
+        Just("data"),
+        Just("versions"),
+        Just("x"),
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((key.clone(), inner), 0..5)
+                .prop_map(|fields| Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())),
+        ]
+    })
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_that_is_read_brings_the_server_down(value in any_json(), index in 0..72usize) {
+        let table = Registry::new().table();
+        let resource = &table.resources[index];
+        let schema = resource.schema();
+        let expected = Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom: false };
+        if let Ok((mut object, _)) = conform(value.clone(), expected, FieldValidation::Warn) {
+            crate::schema::apply_defaults(&mut object, resource);
+            // What has been read and defaulted once is read and defaulted to the same.
+            let (mut again, noted) = conform(object.clone(), expected, FieldValidation::Strict).expect("fits its own schema");
+            crate::schema::apply_defaults(&mut again, resource);
+            proptest::prop_assert_eq!(&again, &object);
+            proptest::prop_assert!(noted.is_empty());
+        }
+        let _ = crate::api::table::cells(resource, &value, jiff::Timestamp::UNIX_EPOCH);
+    }
+
+    #[test]
+    fn no_text_brings_the_server_down(text in ".{0,60}") {
+        let _ = crate::schema::yaml::parse(&text);
+        let _ = crate::schema::quantity::Quantity::parse(&text).map(|quantity| quantity.to_string());
+        let _ = crate::schema::time::normalize(&text);
+        let _ = syntax::explain(text.as_bytes());
+        let _ = read("", "configmaps", &text, FieldValidation::Strict);
+    }
+}

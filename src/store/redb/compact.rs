@@ -80,6 +80,11 @@ impl Compaction {
         self.floor = self.floor.max(floor);
     }
 
+    /// Goes back to what the file knows, after slices that were not yet durable were lost.
+    pub(super) fn set_back(&mut self, done: Place) {
+        self.done = self.done.min(done);
+    }
+
     /// Ends what cannot go on; asked for again, it resumes where it stopped.
     pub(super) fn give_up(&mut self, error: &Error) {
         self.floor = self.done.0.saturating_sub(1);

@@ -169,11 +169,19 @@ impl Medium {
         Ok(Medium { path: Some(path.to_owned()), cache_size, state: RwLock::new(State::Open(database)), sick: AtomicBool::new(false) })
     }
 
-    /// A database in memory.
+    /// A new database in memory.
     pub(super) fn in_memory(cache_size: usize) -> Result<Medium, Error> {
+        Medium::over(InMemoryBackend::new(), cache_size)
+    }
+
+    /// A database on anything that can hold one; a new one where there is nothing yet.
+    pub(super) fn over(backend: impl redb::StorageBackend, cache_size: usize) -> Result<Medium, Error> {
         let made = guarded(|| {
-            let database = redb::Builder::new().set_cache_size(cache_size).create_with_backend(InMemoryBackend::new())?;
-            initialise(&database)?;
+            let new = backend.len().map_err(redb::StorageError::from)? == 0;
+            let database = redb::Builder::new().set_cache_size(cache_size).create_with_backend(backend)?;
+            if new {
+                initialise(&database)?;
+            }
             Ok(database)
         });
         let database = made.map_err(|failure| failure.explain(None))?;

@@ -8,11 +8,14 @@ mod check;
 mod compact;
 mod format;
 mod medium;
-mod operations;
+pub mod operations;
 mod overlay;
+#[cfg(test)]
+mod power_loss;
 mod read;
 mod writer;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -21,6 +24,7 @@ use std::thread;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use redb::ReadTransaction;
 use tokio::sync::oneshot;
 
@@ -31,7 +35,7 @@ use medium::{Failure, Medium};
 pub use operations::{Dump, FILE, REVISIONS_SKIPPED_BY_RESTORE, Report, check, dump, fork, restore};
 use writer::{Request, Writer};
 
-use super::{At, Batch, Change, Entry, Error, Logged, Page, Range, Result, Revision, Sink, Store};
+use super::{At, Batch, Change, Entry, Error, Key, Logged, Page, Range, Result, Revision, Sink, Store};
 
 /// A range that may be longer than this is read on a thread for blocking work.
 const INLINE_ENTRIES: usize = 512;
@@ -42,8 +46,8 @@ pub enum Durability {
     /// When the write is on the disk.
     #[default]
     Immediate,
-    /// At once; the write is on the disk a second later at most. A crash may take the last second with it, never more and
-    /// never parts.
+    /// At once; the write is on the disk a second later at most. A crash, or an error of the disk, may take the last second
+    /// with it, never more and never parts.
     Relaxed,
 }
 
@@ -80,13 +84,25 @@ struct Shared {
     floor: AtomicU64,
     window: AtomicU64,
     history_bytes: AtomicU64,
+    pages: Mutex<VecDeque<Turned>>,
 }
+
+/// A page that was handed out and has more behind it: the next one need not count them again.
+struct Turned {
+    prefix: String,
+    revision: Revision,
+    last: Key,
+    remaining: usize,
+}
+
+/// How many such pages are remembered.
+const TURNED_PAGES: usize = 64;
 
 /// A [`Store`] in one redb file.
 pub struct RedbStore {
     shared: Arc<Shared>,
     queue: Sender<Request>,
-    writer: parking_lot::Mutex<Option<thread::JoinHandle<()>>>,
+    writer: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 impl RedbStore {
@@ -120,6 +136,7 @@ impl RedbStore {
             floor: AtomicU64::new(floor),
             window: AtomicU64::new(floor.max(restored)),
             history_bytes: AtomicU64::new(survey.history_bytes),
+            pages: Mutex::new(VecDeque::new()),
         });
         let (queue, requests) = channel();
         let writer = Writer::new(Arc::clone(&shared), requests, Compaction::new(compacted, floor));
@@ -127,7 +144,7 @@ impl RedbStore {
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| Error::Unavailable(format!("the writer of the store cannot be started: {error}")))?;
-        Ok(Arc::new(RedbStore { shared, queue, writer: parking_lot::Mutex::new(Some(writer)) }))
+        Ok(Arc::new(RedbStore { shared, queue, writer: Mutex::new(Some(writer)) }))
     }
 
     /// The bytes of overwritten and deleted versions that are kept.
@@ -156,6 +173,26 @@ impl Drop for RedbStore {
 }
 
 impl Shared {
+    /// How many entries follow the page that ended with `range.after`, if that page is remembered.
+    fn remaining(&self, range: &Range, revision: Revision) -> Option<usize> {
+        let after = range.after.as_deref()?;
+        let pages = self.pages.lock();
+        pages
+            .iter()
+            .find(|page| page.revision == revision && &*page.last == after && page.prefix == range.prefix)
+            .map(|page| page.remaining)
+    }
+
+    fn remember(&self, range: &Range, page: &Page) {
+        let Some(last) = page.entries.last().filter(|_| page.remaining > 0) else { return };
+        let (revision, last, remaining) = (page.revision, Arc::clone(&last.key), page.remaining);
+        let mut pages = self.pages.lock();
+        if pages.len() == TURNED_PAGES {
+            pages.pop_front();
+        }
+        pages.push_back(Turned { prefix: range.prefix.clone(), revision, last, remaining });
+    }
+
     /// Runs `look` at a revision in one snapshot. The newest revision is read first: what the snapshot has beyond it was
     /// not there yet when the read began.
     fn at<T>(&self, at: At, look: impl Fn(&ReadTransaction, Revision) -> Result<T, Failure>) -> Result<T> {
@@ -224,9 +261,12 @@ impl Store for RedbStore {
     fn range(&self, range: Range, at: At) -> BoxFuture<'_, Result<Page>> {
         let inline = range.limit != 0 && range.limit <= INLINE_ENTRIES;
         let work = move |shared: &Shared| {
-            shared.at(at, |transaction, revision| {
-                read::range(&transaction.open_table(KEYS)?, &transaction.open_table(LOG)?, &range, revision, None)
-            })
+            let page = shared.at(at, |transaction, revision| {
+                let remaining = shared.remaining(&range, revision);
+                read::range(&transaction.open_table(KEYS)?, &transaction.open_table(LOG)?, &range, revision, remaining)
+            })?;
+            shared.remember(&range, &page);
+            Ok(page)
         };
         async move { if inline { work(&self.shared) } else { blocking(&self.shared, work).await } }.boxed()
     }

@@ -136,7 +136,7 @@ pub(super) fn walk(
     }
 }
 
-/// The entries of a range as they were at a revision. `remaining_after` may know how many follow a given key.
+/// The entries of a range as they were at a revision. If `remaining` tells how many there are, they are not counted.
 pub(super) fn range(keys: &impl Keys, log: &impl Log, range: &Range, at: Revision, remaining: Option<usize>) -> Result<Page, Failure> {
     let (first, end) = prefix_bounds(&range.prefix);
     let start = match &range.after {

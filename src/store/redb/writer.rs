@@ -33,8 +33,10 @@ const RELAXED_INTERVAL: Duration = Duration::from_secs(1);
 /// So many slices of compaction in a row are left to the next commit of a group to make durable; then one pays for itself,
 /// so that a group never has to write much more than its own pages.
 const SLICES_DEFERRED: u32 = 3;
-/// How long writes are refused without trying after one failed.
+/// How long writes are refused without trying after one failed, and how long at most if they go on failing: to try means to
+/// open the file again afterwards, for which readers wait.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// What the thread is asked to do.
 pub(super) enum Request {
@@ -56,8 +58,8 @@ pub(super) struct Writer {
     durable_at: Instant,
     next_retention: Instant,
     slices_deferred: u32,
-    /// Until when writes are refused, and why.
-    failed: Option<(Instant, String)>,
+    /// Since the last write that went well: how many failed, until when writes are refused, and why.
+    failed: Option<(u32, Instant, String)>,
 }
 
 type Waiting = (Batch, oneshot::Sender<Result<Revision>>);
@@ -164,7 +166,7 @@ impl Writer {
 
     /// One transaction for all of the group.
     fn commit(&mut self, group: Vec<Waiting>) {
-        if let Some((until, why)) = &self.failed
+        if let Some((_, until, why)) = &self.failed
             && Instant::now() < *until
         {
             for (_, answer) in group {
@@ -197,8 +199,10 @@ impl Writer {
             Err(failure) => {
                 let why = self.shared.medium.explain(failure).to_string();
                 tracing::error!("a write failed: {why}");
-                self.failed = Some((Instant::now() + PAUSE_AFTER_FAILURE, why.clone()));
                 self.recover();
+                let failures = self.failed.as_ref().map_or(0, |(failures, ..)| *failures) + 1;
+                let pause = (PAUSE_AFTER_FAILURE * 2u32.saturating_pow(failures.min(10) - 1)).min(LONGEST_PAUSE);
+                self.failed = Some((failures, Instant::now() + pause, why.clone()));
                 for answer in answers {
                     let _ = answer.send(Err(Error::Unavailable(why.clone())));
                 }
@@ -212,10 +216,11 @@ impl Writer {
         let known = self.revision;
         let found = self.shared.medium.read(|transaction| {
             let newest = compact::newest(transaction)?;
-            Ok((newest, read::log(transaction, "", known, newest)?))
+            Ok((newest, read::log(transaction, "", known, newest)?, compact::progress(transaction)?))
         });
         match found {
-            Ok((newest, changes)) => {
+            Ok((newest, changes, compacted)) => {
+                self.compaction.set_back(compacted);
                 let changes: Vec<Change> = changes.into_iter().map(|(change, _)| change).collect();
                 for batch in changes.chunk_by(|a, b| a.revision == b.revision) {
                     self.tell(batch);
@@ -264,8 +269,8 @@ impl Writer {
             Ok(()) => self.ended(Ending::QuicklyReopened),
             Err(failure) => {
                 tracing::error!("settling the store: {}", self.shared.medium.explain(failure));
-                self.unsettled = Some(Instant::now());
                 self.recover();
+                self.unsettled = Some(Instant::now() + LONGEST_PAUSE);
             }
         }
     }

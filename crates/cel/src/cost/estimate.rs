@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::functions::{self, CallEstimate};
 use super::{CostEstimate, LIST_CREATE, MAP_CREATE, SELECT_AND_IDENT, STRUCT_CREATE, Size};
 use crate::ast::{Comprehension, Expr, ExprId, Literal, Macro, operators};
-use crate::check::{Checked, Reference};
+use crate::check::{Called, Checked, Reference};
 use crate::environment::Environment;
 use crate::schema::Schema;
 use crate::types::Type;
@@ -98,7 +98,9 @@ impl Estimator<'_> {
             schema = match &**name {
                 "@items" | "@values" => schema.element()?,
                 // Keys have no bound of their own, which Kubernetes takes for a size of zero.
-                "@keys" if schema.element().is_some() && i + 1 == rest.len() => return Some(Size::fixed(0)),
+                "@keys" if schema.element().is_some() && i + 1 == rest.len() => {
+                    return Some(Size::fixed(0));
+                }
                 name => schema.field(name)?,
             };
         }
@@ -127,7 +129,9 @@ impl Estimator<'_> {
             return Some(*size);
         }
         match self.checked.ast.expr(id) {
-            Expr::Literal(Literal::String(s)) => return Some(Size::fixed(crate::operations::code_points(s))),
+            Expr::Literal(Literal::String(s)) => {
+                return Some(Size::fixed(crate::operations::code_points(s)));
+            }
             Expr::Literal(Literal::Bytes(b)) => return Some(Size::fixed(b.len() as u64)),
             Expr::Literal(_) => return Some(Size::ONE),
             Expr::List { items, .. } => return Some(Size::fixed(items.len() as u64)),
@@ -253,7 +257,7 @@ impl Estimator<'_> {
 
     fn call(&mut self, id: ExprId) -> CostEstimate {
         let checked = self.checked;
-        let Some((function, target, args, overloads)) = checked.function(id) else {
+        let Some(Called { function, target, args, overloads }) = checked.function(id) else {
             return CostEstimate::ZERO;
         };
         if function == "dyn" {
@@ -332,7 +336,7 @@ impl Estimator<'_> {
         {
             self.set_entry(id, Entry::union(self.entry(a), self.entry(b)));
         }
-        functions::of_language(self, overload, target, args)
+        functions::of_language(overload, target, args)
     }
 
     fn push(&mut self, name: &Arc<str>, path: Path, size: Option<Size>, entry: Option<Entry>) {

@@ -218,7 +218,7 @@ fn replaced(size: Size, from: Size, to: Size) -> Size {
 }
 
 /// What the language itself says about an overload. The costs of the arguments come on top.
-pub(super) fn of_language(e: &Estimator<'_>, overload: &str, target: Option<&Node>, args: &[Node]) -> CallEstimate {
+pub(super) fn of_language(overload: &str, target: Option<&Node>, args: &[Node]) -> CallEstimate {
     let known = |node: &Node| node.size.unwrap_or(Size::UNKNOWN);
     match (overload, target, args) {
         ("string_format", Some(target), _) => (known(target).cost(STRING_TRAVERSAL), None),
@@ -268,15 +268,12 @@ pub(super) fn of_language(e: &Estimator<'_>, overload: &str, target: Option<&Nod
             let cost = CostEstimate { min: u64::from(smallest > 0), max: smallest };
             (cost.times(STRING_TRAVERSAL), None)
         }
-        _ => {
-            let _ = e;
-            (ONE, None)
-        }
+        _ => (ONE, None),
     }
 }
 
 /// The literal that a node is.
-pub(super) fn literal<'n>(expr: &'n Expr) -> Option<&'n Literal> {
+pub(super) fn literal(expr: &Expr) -> Option<&Literal> {
     match expr {
         Expr::Literal(literal) => Some(literal),
         _ => None,

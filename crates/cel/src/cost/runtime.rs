@@ -51,25 +51,37 @@ impl Charge {
             Some("list_slice" | "lists_range" | "list_reverse") => return Charge::ListOutput,
             Some("list_flatten" | "list_flatten_int") => return Charge::Flatten,
             Some("list_distinct") => return Charge::SelfCompare(0),
-            Some(id) if id.starts_with("list_") && id.ends_with("_sort") => return Charge::SelfCompare(0),
+            Some(id) if id.starts_with("list_") && id.ends_with("_sort") => {
+                return Charge::SelfCompare(0);
+            }
             Some(id) if id.ends_with("_sortByAssociatedKeys") => return Charge::SelfCompare(1),
-            Some("list_sets_contains_list" | "list_sets_intersects_list") => return Charge::Sets(1.0),
+            Some("list_sets_contains_list" | "list_sets_intersects_list") => {
+                return Charge::Sets(1.0);
+            }
             Some("list_sets_equivalent_list") => return Charge::Sets(2.0),
             _ => {}
         }
         match function {
             "check" => return Charge::Fixed(AUTHORIZATION_CHECK),
             "fieldSelector" | "labelSelector" => return Charge::Selector,
-            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes" => return Charge::TraverseDeeply,
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" => return Charge::Traverse(1.0),
+            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes" => {
+                return Charge::TraverseDeeply;
+            }
+            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" => {
+                return Charge::Traverse(1.0);
+            }
             "replace" | "split" => return Charge::Traverse(2.0),
             "join" => return Charge::Join,
             "find" | "findAll" => return Charge::Regex,
             "ip" if overload == Some("cidr_ip") => return Charge::Fixed(1),
             "cidr" | "isIP" | "isCIDR" | "ip" => return Charge::Traverse(1.0),
             "ip.isCanonical" => return Charge::Traverse(2.0),
-            "containsIP" => return Charge::ContainsIp { text: overload == Some("cidr_contains_ip_string") },
-            "containsCIDR" => return Charge::ContainsCidr { text: overload == Some("cidr_contains_cidr_string") },
+            "containsIP" => {
+                return Charge::ContainsIp { text: overload == Some("cidr_contains_ip_string") };
+            }
+            "containsCIDR" => {
+                return Charge::ContainsCidr { text: overload == Some("cidr_contains_cidr_string") };
+            }
             "quantity" | "isQuantity" | "semver" | "isSemver" => return Charge::Traverse(1.0),
             "validate" => return Charge::Validate,
             _ => {}

@@ -109,13 +109,16 @@ impl PartialEq for Authorization<'_> {
 
 impl<'a> Authorization<'a> {
     /// The value of `authorizer`.
-    pub(crate) fn new(authorizer: &'a dyn Authorizer) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization { authorizer: Some(authorizer), state: State::Authorizer(None) }))
+    pub(crate) fn value(authorizer: &'a dyn Authorizer) -> Value<'a> {
+        Value::Opaque(Opaque::Authorization(Arc::new(Authorization { authorizer: Some(authorizer), state: State::Authorizer(None) })))
     }
 
     /// The value of `authorizer.requestResource`.
     pub(crate) fn request_resource(authorizer: &'a dyn Authorizer, attributes: CheckAttributes) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization { authorizer: Some(authorizer), state: State::Resource(Arc::new(attributes)) }))
+        Value::Opaque(Opaque::Authorization(Arc::new(Authorization {
+            authorizer: Some(authorizer),
+            state: State::Resource(Arc::new(attributes)),
+        })))
     }
 
     pub(crate) fn type_name(&self) -> &'static str {
@@ -129,7 +132,7 @@ impl<'a> Authorization<'a> {
     }
 
     fn next(&self, state: State) -> Value<'a> {
-        Value::Opaque(Opaque::Authorization(Authorization { authorizer: self.authorizer, state }))
+        Value::Opaque(Opaque::Authorization(Arc::new(Authorization { authorizer: self.authorizer, state })))
     }
 }
 

@@ -56,7 +56,7 @@ pub enum Opaque<'a> {
     /// `kubernetes.Semver`
     Semver(Arc<semver::Semver>),
     /// `kubernetes.authorization.Authorizer` and what is built from it
-    Authorization(authorizer::Authorization<'a>),
+    Authorization(Arc<authorizer::Authorization<'a>>),
 }
 
 impl Opaque<'_> {

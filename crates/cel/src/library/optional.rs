@@ -87,7 +87,9 @@ fn unwrap<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         match item {
             Value::Optional(Some(value)) => values.push((*value).clone()),
             Value::Optional(None) => {}
-            other => return Err(failed(format!("value {} is not optional", crate::json::show(&other)))),
+            other => {
+                return Err(failed(format!("value {} is not optional", crate::json::show(&other))));
+            }
         }
     }
     Ok(Value::list(values))

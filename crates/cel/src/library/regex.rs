@@ -36,19 +36,16 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
 
 fn compile_within(pattern: &str, size: usize) -> Result<Regex, String> {
     let translated = translate(pattern)?;
-    RegexBuilder::new(&translated)
-        .size_limit(size)
-        .dfa_size_limit(MAX_COMPILED)
-        .nest_limit(250)
-        .build()
-        .map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => format!("error parsing regexp: expression too large: `{pattern}`"),
-            other => {
-                let text = other.to_string();
-                let reason = text.lines().last().unwrap_or("invalid").trim_start_matches("error: ").to_owned();
-                format!("error parsing regexp: {reason}: `{pattern}`")
-            }
-        })
+    RegexBuilder::new(&translated).size_limit(size).dfa_size_limit(MAX_COMPILED).nest_limit(250).build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => {
+            format!("error parsing regexp: expression too large: `{pattern}`")
+        }
+        other => {
+            let text = other.to_string();
+            let reason = text.lines().last().unwrap_or("invalid").trim_start_matches("error: ").to_owned();
+            format!("error parsing regexp: {reason}: `{pattern}`")
+        }
+    })
 }
 
 /// Rewrites RE2 syntax into that of the `regex` crate.
@@ -205,9 +202,7 @@ fn compile_late(meter: &mut Meter, pattern: &str) -> Result<Regex, EvalError> {
 
 pub(crate) fn matches<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
-        [Value::String(text), Value::String(pattern)] => {
-            Ok(Value::Bool(compile_late(meter, pattern)?.is_match(text)))
-        }
+        [Value::String(text), Value::String(pattern)] => Ok(Value::Bool(compile_late(meter, pattern)?.is_match(text))),
         _ => Err(no_such_overload()),
     }
 }

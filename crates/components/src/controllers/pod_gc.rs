@@ -14,7 +14,6 @@ use serde_json::json;
 use super::pods;
 use crate::{
     clock::{Clock, later},
-    events::{EventType, Recorder, regarding},
     runtime::{Component, Context, Error, Identity, Informer, Key, Outcome, Propagation, Requeue, Source, Writer},
 };
 
@@ -28,7 +27,6 @@ struct Controller {
     pods: Informer<Pod>,
     writer: Writer<Pod>,
     node_writer: Writer<Node>,
-    recorder: Recorder,
     clock: Clock,
     threshold: usize,
     missing: Mutex<HashMap<String, Timestamp>>,
@@ -41,8 +39,7 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
     pods::add_indexes(&pods);
     context.run(Controller {
         writer: Writer::new(client.clone(), &pods),
-        node_writer: Writer::new(client.clone(), &nodes),
-        recorder: context.recorder(client, "pod-garbage-collector-controller"),
+        node_writer: Writer::new(client, &nodes),
         nodes,
         pods,
         clock: context.clock.clone(),
@@ -69,7 +66,6 @@ impl Component for Controller {
         }
         for node in self.lost_nodes(&pods).await? {
             for pod in self.pods.indexed(pods::NODE, &node) {
-                self.recorder.event(&regarding(&*pod), EventType::Normal, "OrphanedPod", "PodGC: node no longer exists");
                 self.remove(&pod, Some("PodGC: node no longer exists")).await?;
             }
         }

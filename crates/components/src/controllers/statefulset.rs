@@ -85,6 +85,9 @@ impl Component for Controller {
         let current = history.iter().find(|revision| Some(name(revision)) == old.current_revision).unwrap_or(&updated);
         let (current_name, updated_name) = (name(current), name(&updated));
 
+        if meta.deletion_timestamp.is_none() {
+            self.own_claims(&set).await?;
+        }
         let now = self.clock.now();
         let step = decide::step(&set, &self.pods_of(&set), &updated_name, now);
         let mut acted = Ok(());
@@ -116,6 +119,25 @@ impl Controller {
         let mut pods = self.pods.owned_by(set.metadata.uid.as_deref().unwrap_or_default());
         pods.retain(|pod| identity::ordinal(set, pod).is_some());
         pods
+    }
+
+    /// Keeps the owners of the claims as the retention policy wants them, before any Pod goes.
+    async fn own_claims(&self, set: &StatefulSet) -> Result<(), Error> {
+        if set.spec.volume_claim_templates.as_ref().is_none_or(Vec::is_empty) {
+            return Ok(());
+        }
+        for pod in self.pods_of(set) {
+            let Some(ordinal) = identity::ordinal(set, &pod) else { continue };
+            for claim in identity::claims(set, ordinal) {
+                let Some(claim) = self.claims.find(&Key::of(&claim.metadata)) else { continue };
+                if let Some(owners) = identity::claim_owners(set, &pod, &claim) {
+                    let mut changed = (*claim).clone();
+                    changed.metadata.owner_references = (!owners.is_empty()).then_some(owners);
+                    self.claim_writer.update(&changed).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn act(&self, set: &StatefulSet, step: &decide::Step, templates: [(&String, &Arc<ControllerRevision>); 2]) -> Result<(), Error> {

@@ -37,6 +37,8 @@ pub(super) struct Agent {
     pub pulls: tokio::sync::Mutex<()>,
     /// Whether the runtime knows the node's range of Pod addresses.
     pub network: watch::Sender<bool>,
+    /// The range itself, once the node has one.
+    pub pod_cidr: Mutex<Option<String>>,
     /// Set when the images on the node may have changed.
     pub images_changed: tokio::sync::Notify,
     workers: Mutex<HashMap<String, mpsc::UnboundedSender<Mail>>>,
@@ -114,6 +116,7 @@ impl Agent {
             stop,
             pulls: tokio::sync::Mutex::default(),
             network: watch::Sender::new(false),
+            pod_cidr: Mutex::default(),
             images_changed: tokio::sync::Notify::new(),
             workers: Mutex::default(),
             left_behind: Mutex::default(),
@@ -223,6 +226,18 @@ impl Agent {
                 });
             }
             self.left_behind.lock().insert(uid, LeftBehind { sandbox: Sandbox { id: sandbox.id, ips }, containers });
+        }
+    }
+
+    /// Removes everything that the runtime still has of a Pod.
+    pub(super) async fn remove_sandboxes(&self, pod: &Pod) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let filter = PodSandboxFilter { label_selector: HashMap::from([(POD_UID_LABEL.to_owned(), uid)]), ..PodSandboxFilter::default() };
+        let Ok(list) = self.runtime.list_pod_sandbox(ListPodSandboxRequest { filter: Some(filter) }).await else { return };
+        for sandbox in list.items {
+            if let Err(status) = self.runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: sandbox.id }).await {
+                tracing::warn!(node = %self.name, status = %status.message(), "a sandbox could not be removed");
+            }
         }
     }
 

@@ -55,9 +55,15 @@ pub async fn send(client: &Client, method: Method, path: &str, content_type: &st
     Err(ApiError::Refused { code, message: status["message"].as_str().unwrap_or_default().to_owned() })
 }
 
-/// Strategic merge patch.
-pub async fn patch(client: &Client, path: &str, body: &Value) -> Result<(), ApiError> {
-    send(client, Method::PATCH, path, "application/strategic-merge-patch+json", body).await.map(|_| ())
+/// Strategic merge patch; returns the revision that came of it.
+pub async fn patch(client: &Client, path: &str, body: &Value) -> Result<u64, ApiError> {
+    #[derive(serde::Deserialize)]
+    struct Answer {
+        metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta,
+    }
+    let answer = send(client, Method::PATCH, path, "application/strategic-merge-patch+json", body).await?;
+    let answer: Answer = serde_json::from_slice(&answer).map_err(|error| ApiError::Request(error.to_string()))?;
+    Ok(answer.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or_default())
 }
 
 /// The path of a Pod.

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{LifecycleHandler, Pod, Probe};
 use parking_lot::Mutex;
 
 use super::agent::{Agent, terminated, timestamp};
+use super::environment::{self, Sources};
 use super::machine::{ContainerMachine, Input, PodEvent, Sandbox, StartError, Terminated};
 use super::pod_config::{container_config, log_directory, sandbox_config};
 use crate::cri::v1::*;
@@ -67,8 +68,10 @@ impl Job {
         let host_network = self.pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or_default();
         if !host_network && !*self.agent.network.borrow() {
             let mut network = self.agent.network.subscribe();
-            // If it does not come, the runtime uses the range it was made with.
-            let _ = self.agent.clock.timeout(NETWORK_PATIENCE, network.wait_for(|known| *known)).await;
+            // If it does not come, the runtime uses the range it was made with, and nobody waits for it again.
+            if self.agent.clock.timeout(NETWORK_PATIENCE, network.wait_for(|known| *known)).await.is_err() {
+                self.agent.network.send_replace(true);
+            }
         }
         let runtime = &self.agent.runtime;
         let request = RunPodSandboxRequest { config: Some(sandbox_config(&self.pod, attempt)), runtime_handler: String::new() };
@@ -105,9 +108,13 @@ impl Job {
         let runtime = &self.agent.runtime;
         let image = self.ensure_image(container).await?;
         let ip = sandbox.ips.first().map(ToString::to_string).unwrap_or_default();
+        let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
+        let sources = Sources { client: &self.agent.client, namespace };
+        let environment = environment::resolve(&container.spec, &self.pod, self.agent.host_ip, &ip, &sources);
+        let environment = environment.await.map_err(|message| (StartError::Config, message))?;
         let request = CreateContainerRequest {
             pod_sandbox_id: sandbox.id.clone(),
-            config: Some(container_config(&self.pod, container, &image, self.agent.host_ip, &ip)),
+            config: Some(container_config(&self.pod, container, &image, environment)),
             sandbox_config: Some(sandbox_config(&self.pod, 0)),
         };
         let created = runtime.create_container(request).await.map_err(|status| (StartError::Create, status.message().to_owned()))?;

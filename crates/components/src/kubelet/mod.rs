@@ -12,6 +12,7 @@
 mod agent;
 mod api;
 pub mod backoff;
+mod environment;
 mod heartbeat;
 mod jobs;
 pub mod log_options;
@@ -169,7 +170,7 @@ fn node_of(pod: &Pod) -> Option<&str> {
 /// Tells the runtime the node's range of Pod addresses, once it has one.
 fn configure_network(agent: &Arc<Agent>, node: &Node) {
     let Some(pod_cidr) = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()) else { return };
-    if *agent.network.borrow() {
+    if agent.pod_cidr.lock().replace(pod_cidr.clone()).as_ref() == Some(&pod_cidr) {
         return;
     }
     let agent = agent.clone();

@@ -1,11 +1,10 @@
 //! From a Pod to what CRI wants to know of it: the configuration of its sandbox and of its containers.
 //!
-//! Volumes are not mounted; environment variables are those with plain values and those taken from the Pod's own fields.
+//! Volumes are not mounted.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{EnvVar, Pod};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::machine::{ContainerMachine, Kind};
 use crate::cri::mock::CONTAINER_TYPE_ANNOTATION;
@@ -75,34 +74,9 @@ pub fn sandbox_config(pod: &Pod, attempt: u32) -> PodSandboxConfig {
     }
 }
 
-/// What a variable stands for, or what it refers to that is not there.
-fn env_value(variable: &EnvVar, pod: &Pod, host_ip: IpAddr, pod_ip: &str) -> Option<String> {
-    if let Some(value) = &variable.value {
-        return Some(value.clone());
-    }
-    let meta = &pod.metadata;
-    let field = variable.value_from.as_ref()?.field_ref.as_ref()?;
-    let keyed = |map: &Option<std::collections::BTreeMap<String, String>>, prefix: &str| {
-        let key = field.field_path.strip_prefix(prefix)?.strip_prefix("['")?.strip_suffix("']")?;
-        map.as_ref()?.get(key).cloned()
-    };
-    Some(match field.field_path.as_str() {
-        "metadata.name" => text(&meta.name),
-        "metadata.namespace" => text(&meta.namespace),
-        "metadata.uid" => text(&meta.uid),
-        "spec.nodeName" => text(&pod.spec.as_ref()?.node_name),
-        "spec.serviceAccountName" => text(&pod.spec.as_ref()?.service_account_name),
-        "status.hostIP" => host_ip.to_string(),
-        "status.podIP" => pod_ip.to_owned(),
-        path if path.starts_with("metadata.labels") => keyed(&meta.labels, "metadata.labels")?,
-        path if path.starts_with("metadata.annotations") => keyed(&meta.annotations, "metadata.annotations")?,
-        _ => return None,
-    })
-}
-
 /// A container of a Pod; `image` is the runtime's id of the image.
 #[must_use]
-pub fn container_config(pod: &Pod, container: &ContainerMachine, image: &str, host_ip: IpAddr, pod_ip: &str) -> ContainerConfig {
+pub fn container_config(pod: &Pod, container: &ContainerMachine, image: &str, environment: Vec<(String, String)>) -> ContainerConfig {
     let spec = &container.spec;
     let attempt = u32::try_from(container.restart_count).unwrap_or_default();
     let mut labels = identity(pod);
@@ -122,15 +96,7 @@ pub fn container_config(pod: &Pod, container: &ContainerMachine, image: &str, ho
         command: spec.command.clone().unwrap_or_default(),
         args: spec.args.clone().unwrap_or_default(),
         working_dir: spec.working_dir.clone().unwrap_or_default(),
-        envs: spec
-            .env
-            .iter()
-            .flatten()
-            .filter_map(|variable| {
-                let value = env_value(variable, pod, host_ip, pod_ip)?;
-                Some(KeyValue { key: variable.name.clone(), value: value.into_bytes() })
-            })
-            .collect(),
+        envs: environment.into_iter().map(|(key, value)| KeyValue { key, value: value.into_bytes() }).collect(),
         mounts: Vec::new(),
         labels,
         annotations: HashMap::from([
@@ -153,10 +119,7 @@ mod tests {
     fn pod() -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"app": "web"}, "annotations": {"a": "b"}},
-            "spec": {"hostNetwork": true, "nodeName": "n", "containers": [{"name": "c", "env": [
-                {"name": "A", "value": "1"},
-                {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-                {"name": "APP", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}}]}]},
+            "spec": {"hostNetwork": true, "nodeName": "n", "containers": [{"name": "c"}]},
         }))
         .unwrap()
     }
@@ -173,12 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn variables_from_the_pods_fields_are_filled_in() {
+    fn a_container_is_named_and_numbered() {
         let pod = pod();
         let container = ContainerMachine::new(&pod.spec.as_ref().unwrap().containers[0], Kind::Main);
-        let config = container_config(&pod, &container, "sha256:1", IpAddr::from([1, 2, 3, 4]), "10.0.0.1");
-        let value = |name: &str| config.envs.iter().find(|e| e.key == name).map(|e| String::from_utf8(e.value.clone()).unwrap());
-        assert_eq!((value("A"), value("NODE"), value("APP")), (Some("1".into()), Some("n".into()), Some("web".into())));
-        assert_eq!(config.log_path, "c/0.log");
+        let config = container_config(&pod, &container, "sha256:1", vec![("A".into(), "1".into())]);
+        assert_eq!(config.envs, [KeyValue { key: "A".into(), value: b"1".to_vec() }]);
+        assert_eq!((config.log_path.as_str(), config.labels[CONTAINER_NAME_LABEL].as_str()), ("c/0.log", "c"));
     }
 }

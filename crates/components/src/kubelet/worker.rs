@@ -18,11 +18,12 @@ use tokio::sync::mpsc;
 use super::agent::{Agent, LeftBehind};
 use super::api::{self, ApiError};
 use super::jobs::Job;
-use super::machine::{Action, Input, PodEvent, PodMachine, Sandbox, Terminated};
+use super::machine::{Action, Input, PodEvent, PodMachine, Terminated};
 use super::status::pod_status;
 use crate::clock::later;
-use crate::cri::v1::{RemoveContainerRequest, RemovePodSandboxRequest};
+use crate::cri::v1::RemoveContainerRequest;
 use crate::events::regarding;
+use crate::runtime::revision_of;
 
 /// How long after a failed request it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ pub(super) enum Mail {
 /// What a job reports.
 enum Report {
     Input(Input),
-    Written(Box<PodStatus>, Result<(), ApiError>),
+    Written(Box<PodStatus>, Result<u64, ApiError>),
     Deleted(Result<(), ApiError>),
     Removed,
 }
@@ -54,6 +55,8 @@ pub(super) struct Worker {
     /// A static Pod has a mirror in the API, which others make and delete.
     is_static: bool,
     written: Option<PodStatus>,
+    /// The revision that the latest write made.
+    revision: u64,
     writing: bool,
     deleting: bool,
     removing: bool,
@@ -68,6 +71,9 @@ impl Worker {
         is_static: bool,
         left_behind: Option<LeftBehind>,
     ) -> Self {
+        if let Some(status) = pod.status.as_ref().filter(|status| status.container_statuses.is_some()) {
+            agent.know(&pod, status);
+        }
         let mut machine = PodMachine::new(pod, agent.clock.now());
         if let Some(LeftBehind { sandbox, containers }) = left_behind {
             machine.adopt(sandbox, containers);
@@ -80,6 +86,7 @@ impl Worker {
             events: Arc::default(),
             is_static,
             written: None,
+            revision: 0,
             writing: false,
             deleting: false,
             removing: false,
@@ -119,7 +126,15 @@ impl Worker {
 
     fn read(&mut self, mail: Mail) -> bool {
         match mail {
-            Mail::Updated(pod) => self.step(Input::Updated(pod)),
+            // A copy from the cache may come after news from the watch.
+            Mail::Updated(pod) if revision_of(&pod.metadata) < revision_of(&self.machine.pod.metadata) => false,
+            Mail::Updated(pod) => {
+                // Somebody else has changed what only the kubelet knows, such as a controller that took the node for dead.
+                if revision_of(&pod.metadata) > self.revision && self.written.as_ref().is_some_and(|written| contradicts(&pod, written)) {
+                    self.written = None;
+                }
+                self.step(Input::Updated(pod))
+            }
             Mail::Gone => self.step(Input::Gone),
             Mail::Exited(run) => self.step(Input::Exited(run)),
             Mail::Mirrored => {
@@ -135,9 +150,12 @@ impl Worker {
             Report::Written(status, result) => {
                 self.writing = false;
                 match result {
-                    Ok(()) => self.written = Some(*status),
-                    // Deleted meanwhile, or replaced by another Pod of the same name: the watch will tell.
-                    Err(error) if error.is(StatusCode::NOT_FOUND) || error.is(StatusCode::CONFLICT) => self.written = Some(*status),
+                    Ok(revision) => {
+                        self.written = Some(*status);
+                        self.revision = revision;
+                    }
+                    // Deleted meanwhile: the watch will tell.
+                    Err(error) if error.is(StatusCode::NOT_FOUND) => self.written = Some(*status),
                     Err(error) => {
                         tracing::warn!(pod = %self.machine.display(), %error, "the Pod's status could not be written");
                         self.retry_at = Some(later(self.agent.clock.now(), RETRY));
@@ -146,7 +164,7 @@ impl Worker {
             }
             Report::Deleted(result) => match result {
                 Ok(()) => {}
-                Err(error) if error.is(StatusCode::NOT_FOUND) || error.is(StatusCode::CONFLICT) => {}
+                Err(error) if error.is(StatusCode::NOT_FOUND) => {}
                 Err(error) => {
                     tracing::warn!(pod = %self.machine.display(), %error, "the Pod could not be deleted");
                     self.deleting = false;
@@ -179,11 +197,9 @@ impl Worker {
         }
         if self.machine.gone && self.machine.is_stopped() && !self.removing {
             self.removing = true;
-            let (agent, sandbox) = (self.agent.clone(), self.machine.sandbox.clone());
+            let (agent, pod) = (self.agent.clone(), self.machine.pod.clone());
             self.jobs.push(Box::pin(async move {
-                if let Some(Sandbox { id, .. }) = sandbox {
-                    let _ = agent.runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: id }).await;
-                }
+                agent.remove_sandboxes(&pod).await;
                 Report::Removed
             }));
         }
@@ -276,6 +292,15 @@ impl Worker {
             self.agent.recorder.event(&about, event.r#type, event.reason, event.message);
         }
     }
+}
+
+/// Whether the Pod's status in the API differs from what was written in what other components act upon.
+fn contradicts(pod: &Pod, written: &PodStatus) -> bool {
+    let Some(status) = &pod.status else { return true };
+    let verdict = |status: &PodStatus, name: &str| -> Option<String> {
+        status.conditions.iter().flatten().find(|condition| condition.type_ == name).map(|condition| condition.status.clone())
+    };
+    status.phase != written.phase || ["Ready", "ContainersReady"].iter().any(|name| verdict(status, name) != verdict(written, name))
 }
 
 fn started_here(machine: &PodMachine) -> bool {

@@ -3,8 +3,9 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use super::{
-    informer::{Change, Informer, Object, Subscription},
+    informer::{Change, Informer, Subscription},
     key::Key,
+    object::Object,
     queue::Queue,
 };
 
@@ -147,7 +148,7 @@ impl Source {
         Self::new(informer, move |change, queue| {
             let mut last = None;
             for object in change.states() {
-                if let Some(owner) = super::informer::controller_of(object.meta())
+                if let Some(owner) = super::object::controller_of(object.meta())
                     && owner.kind == kind
                     && owner.api_version.split_once('/').map_or("", |(group, _)| group) == group
                     && last != Some(&owner.name)

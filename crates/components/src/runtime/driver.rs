@@ -18,6 +18,8 @@ use super::{
 };
 use crate::clock::Clock;
 
+/// A key rests for this many times as long as its last round took, so that a burst of events costs few rounds.
+const REST: u32 = 8;
 /// The longest rest of a key between two rounds.
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
@@ -127,7 +129,7 @@ async fn one_round(driver: Driver, key: Key, future: impl Future<Output = Result
     match outcome {
         Ok(requeue) => {
             driver.queue.forget(&key);
-            driver.queue.done(&key, took.min(LONGEST_REST));
+            driver.queue.done(&key, (took * REST).min(LONGEST_REST));
             if let Requeue::After(delay) = requeue {
                 driver.queue.add_after(key.clone(), delay);
             }

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    informer::{Change, Informer, Object, Partial, Subscription},
+    informer::{Change, Informer, Subscription},
+    object::{Object, Partial},
     watch::{Collection, follow},
 };
 use crate::clock::Clock;

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::{
     component::Error,
-    informer::{Informer, Object, Partial},
+    informer::Informer,
     key::Key,
+    object::{Object, Partial},
 };
 
 /// What happens to what an object owns when it is deleted.

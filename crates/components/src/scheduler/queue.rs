@@ -34,9 +34,12 @@ pub struct QueuedPod {
 }
 
 impl QueuedPod {
-    /// How long the next back-off lasts: one second, doubling with every attempt up to ten.
+    /// How long the next back-off lasts: one second, doubling with every attempt up to ten. None without an attempt that counts.
     #[must_use]
     pub fn backoff(&self) -> Duration {
+        if self.attempts == 0 {
+            return Duration::ZERO;
+        }
         let doublings = self.attempts.saturating_sub(1).min(8);
         (INITIAL_BACKOFF * 2u32.pow(doublings)).min(MAX_BACKOFF)
     }
@@ -240,6 +243,12 @@ impl SchedulingQueue {
         let parked = self.entries.values().filter(|entry| entry.place == Place::Unschedulable).map(overdue).min();
         let waiting = self.backoff.peek().map(|Reverse((until, ..))| *until);
         waiting.into_iter().chain(parked).min()
+    }
+
+    /// Whether there may be a Pod to try now.
+    #[must_use]
+    pub fn has_active(&self) -> bool {
+        !self.active.is_empty()
     }
 
     /// How many Pods wait where.

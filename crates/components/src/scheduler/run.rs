@@ -134,13 +134,12 @@ impl Scheduler {
                 }
             }
             let now = self.clock.now();
-            let idle = self.queue.depth().active == 0;
-            if idle || now >= crate::clock::later(flushed, LONGEST_WITHOUT_FLUSH) {
+            if !self.queue.has_active() || now >= crate::clock::later(flushed, LONGEST_WITHOUT_FLUSH) {
                 deadline = self.queue.flush(now);
                 flushed = now;
             }
             drop(busy);
-            if self.queue.depth().active > 0 {
+            if self.queue.has_active() {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -330,16 +329,20 @@ impl Scheduler {
             profile.run_unreserve(&mut state, &queued.info, node);
         }
         self.cache.forget(&queued.info.uid);
+        // Whoever was turned away because of the assumption may fit now.
+        self.happened(&ClusterEvent::AssignedPodDeleted(queued.info.clone()));
         // Gone, or bound by somebody else: nothing left to do here.
         let Some(latest) = self.pending.get(&queued.info.uid) else { return };
         queued.info = latest.clone();
         self.failed(queued, &rejection);
-        // Whoever was turned away because of the assumption may fit now.
-        self.happened(&ClusterEvent::NamespaceChanged);
     }
 
-    fn unschedulable(&mut self, queued: QueuedPod, diagnosis: &Diagnosis, post_filter: PostFilterOutcome) {
+    fn unschedulable(&mut self, mut queued: QueuedPod, diagnosis: &Diagnosis, post_filter: PostFilterOutcome) {
         let info = queued.info.clone();
+        if diagnosis.all_nodes == 0 {
+            // Before the first node there was nothing to try; when it comes, nobody should have to wait.
+            queued.attempts = queued.attempts.saturating_sub(1);
+        }
         let message = diagnosis.to_string();
         self.queue.park(queued, diagnosis.unschedulable_plugins.clone(), self.clock.now());
         if let Some(node) = &post_filter.nominated_node_name {

@@ -7,8 +7,19 @@ use super::violation::{Violation, named, plural, quoted, setters, violation};
 use crate::admission::plugins::pod::containers;
 
 const CAPABILITIES: &[&str] = &[
-    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP",
-    "SETUID", "SYS_CHROOT",
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
 ];
 
 /// Sysctls and the minor version that allows them.
@@ -146,7 +157,8 @@ fn se_linux(level: &Level, spec: &Value) -> Option<Violation> {
     };
     let options = |value: &Value| value["securityContext"]["seLinuxOptions"].clone();
     let text = |options: &Value, field: &str| options[field].as_str().unwrap_or_default().to_owned();
-    let is_bad = |options: &Value| !allowed(&text(options, "type")) || !text(options, "user").is_empty() || !text(options, "role").is_empty();
+    let is_bad =
+        |options: &Value| !allowed(&text(options, "type")) || !text(options, "user").is_empty() || !text(options, "role").is_empty();
     let names = named(spec, |c| is_bad(&options(c)));
     let setters = setters(is_bad(&options(spec)), &names);
     if setters.is_empty() {

@@ -33,9 +33,7 @@ fn privilege_escalation(spec: &Value) -> Option<Violation> {
 }
 
 fn capabilities(spec: &Value) -> Option<Violation> {
-    let drops_all = |c: &Value| {
-        c["securityContext"]["capabilities"]["drop"].as_array().into_iter().flatten().any(|name| name == "ALL")
-    };
+    let drops_all = |c: &Value| c["securityContext"]["capabilities"]["drop"].as_array().into_iter().flatten().any(|name| name == "ALL");
     let missing = named(spec, |c| !drops_all(c));
     let allowed = &["NET_BIND_SERVICE"];
     let adding = named(spec, |c| added(c, allowed).next().is_some());
@@ -104,10 +102,16 @@ fn seccomp(spec: &Value) -> Option<Violation> {
         let mut values: Vec<String> = std::iter::once(kind(spec)).chain(containers(spec).map(kind)).filter(is_bad).flatten().collect();
         values.sort();
         values.dedup();
-        bad.push(format!("{setters} must not set securityContext.seccompProfile.type to {}", quoted(&values.iter().map(String::as_str).collect::<Vec<_>>())));
+        bad.push(format!(
+            "{setters} must not set securityContext.seccompProfile.type to {}",
+            quoted(&values.iter().map(String::as_str).collect::<Vec<_>>())
+        ));
     }
     if pod.is_none() && !silent.is_empty() {
-        bad.push(format!("pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"", plural("container", &silent)));
+        bad.push(format!(
+            "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
+            plural("container", &silent)
+        ));
     }
     violation("seccompProfile", bad.join("; "))
 }

@@ -9,7 +9,8 @@ use crate::registry::Resource;
 use crate::schema::quantity::Quantity;
 
 /// Kinds that quotas also count by their bare plural.
-const COUNTED: &[&str] = &["configmaps", "secrets", "services", "replicationcontrollers", "resourcequotas", "persistentvolumeclaims", "pods"];
+const COUNTED: &[&str] =
+    &["configmaps", "secrets", "services", "replicationcontrollers", "resourcequotas", "persistentvolumeclaims", "pods"];
 
 /// What a Pod's containers must say where a quota limits it.
 const REQUIRED: &[&str] = &["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
@@ -91,7 +92,9 @@ fn service(object: &Value) -> Amounts {
     let kind = spec["type"].as_str().unwrap_or("ClusterIP");
     let node_ports = match kind {
         "NodePort" => ports().count(),
-        "LoadBalancer" if spec["allocateLoadBalancerNodePorts"] == false => ports().filter(|p| p["nodePort"].as_i64().unwrap_or(0) != 0).count(),
+        "LoadBalancer" if spec["allocateLoadBalancerNodePorts"] == false => {
+            ports().filter(|p| p["nodePort"].as_i64().unwrap_or(0) != 0).count()
+        }
         "LoadBalancer" => ports().count(),
         _ => 0,
     };
@@ -139,8 +142,10 @@ pub fn constraints(resource: &Resource, hard: &Amounts, object: &Value) -> Resul
     if missing.is_empty() {
         return Ok(());
     }
-    let parts: Vec<String> =
-        missing.iter().map(|(name, containers)| format!("{name} for: {}", containers.iter().copied().collect::<Vec<_>>().join(","))).collect();
+    let parts: Vec<String> = missing
+        .iter()
+        .map(|(name, containers)| format!("{name} for: {}", containers.iter().copied().collect::<Vec<_>>().join(",")))
+        .collect();
     Err(format!("must specify {}", parts.join("; ")))
 }
 

@@ -47,8 +47,7 @@ impl Validate for ResourceQuota {
             && match write.operation {
                 Operation::Create => true,
                 Operation::Update => {
-                    &*write.resource.group == ""
-                        && matches!(&*write.resource.plural, "services" | "persistentvolumeclaims")
+                    write.resource.group.is_empty() && matches!(&*write.resource.plural, "services" | "persistentvolumeclaims")
                         || write.subresource == "resize"
                 }
                 _ => false,
@@ -84,7 +83,12 @@ impl Validate for ResourceQuota {
                     Err(other) => return Err(Status::internal(other)),
                 }
             }
-            Err(Status::conflict("", "resourcequotas", "", "the quota has been modified; please apply your changes to the latest version and try again"))
+            Err(Status::conflict(
+                "",
+                "resourcequotas",
+                "",
+                "the quota has been modified; please apply your changes to the latest version and try again",
+            ))
         })
     }
 }
@@ -96,7 +100,8 @@ impl ResourceQuota {
         let mut delta = evaluator::usage(resource, object);
         if write.operation == Operation::Update {
             let before = evaluator::usage(resource, write.old());
-            let less: Amounts = before.iter().filter_map(|(name, q)| Some((name.clone(), Quantity::parse(&format!("-{q}")).ok()?))).collect();
+            let less: Amounts =
+                before.iter().filter_map(|(name, q)| Some((name.clone(), Quantity::parse(&format!("-{q}")).ok()?))).collect();
             add(&mut delta, &less);
             // An update that asks for no more than before never fails.
             delta.retain(|_, amount| amount.nanos() > 0);
@@ -136,7 +141,8 @@ impl ResourceQuota {
                 let (requested, used, limited) = (shown(&requested), shown(&used), shown(&hard));
                 return Err(write.forbidden(format!("exceeded quota: {name}, requested: {requested}, used: {used}, limited: {limited}")));
             }
-            status["used"] = now.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect::<serde_json::Map<_, _>>().into();
+            status["used"] =
+                now.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect::<serde_json::Map<_, _>>().into();
             changed.push(replace(&quota, status));
         }
         Ok(changed)

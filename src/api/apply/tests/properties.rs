@@ -102,8 +102,50 @@ fn settled(value: &Value) -> Value {
     }
 }
 
+/// Values with the names that a Deployment has, of any shape.
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![Just(json!(null)), Just(json!(1)), Just(json!("a")), Just(json!(true)), Just(json!({})), Just(json!([]))];
+    let names = "spec|template|containers|ports|env|name|metadata|labels|finalizers|selector|x";
+    let values = leaf.prop_recursive(6, 40, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+            prop::collection::btree_map(names, inner, 0..4).prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    });
+    values.prop_map(|value| if value.is_object() { value } else { json!({"spec": value}) })
+}
+
+fn fields_v1() -> impl Strategy<Value = Value> {
+    let names = "[.]|f:spec|f:template|f:metadata|f:labels|f:containers|f:x|k:[{]\"name\":\"a\"[}]|v:1|i:1|z:z|f|k:x";
+    Just(json!({})).prop_recursive(5, 24, 3, move |inner| prop::collection::btree_map(names, inner, 0..3).prop_map(|fields| json!(fields)))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_write_panics(live in anything(), written in anything(), owned in prop::collection::vec(fields_v1(), 0..3)) {
+        let mut server = deployment();
+        let entry = |(i, fields)| json!({
+            "manager": format!("m{i}"), "operation": if i == 1 { "Apply" } else { "Update" },
+            "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": fields
+        });
+        let entries: Vec<Value> = owned.into_iter().enumerate().map(entry).collect();
+        let mut live = live;
+        live["apiVersion"] = "apps/v1".into();
+        if live["metadata"].is_object() {
+            live["metadata"]["managedFields"] = entries.into();
+        }
+        let mut applied = written.clone();
+        applied["apiVersion"] = "apps/v1".into();
+        applied["kind"] = "Deployment".into();
+        for force in [false, true] {
+            let _ = crate::api::apply::apply(Some(&live), &applied, &server.schema, &server.context("m1", force));
+        }
+        server.live = Some(live);
+        let mut new = written;
+        crate::api::apply::track_update(server.live.as_ref(), &mut new, &server.schema, &server.context("m0", false));
+    }
 
     #[test]
     fn applying_twice_is_applying_once(actions in prop::collection::vec(action(), 0..5), configuration in configuration()) {

@@ -156,7 +156,11 @@ impl<'s> Type<'s> {
     /// What a real server has for a field that is absent, because it holds it as a plain value and not as a pointer: an empty
     /// struct, an empty string, zero, or a null list.
     pub fn zero(&self, name: &str) -> Option<&'static Value> {
-        match self.object()?.defaults.get(name)? {
+        let shape = self.object()?;
+        if shape.plain.binary_search_by(|plain| (**plain).cmp(name)).is_err() {
+            return None;
+        }
+        match shape.defaults.get(name)? {
             Value::Null => Some(&Value::Null),
             Value::Bool(false) => Some(&Value::Bool(false)),
             Value::Number(number) if number.as_f64() == Some(0.0) => Some(&ZERO),

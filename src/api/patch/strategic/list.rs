@@ -129,7 +129,8 @@ pub(super) fn set_element_orders(original: &mut Fields, patch: &mut Fields, of: 
         let Value::Array(order) = order else { return Err(bad_type("[]interface {}", &order)) };
         let Some((SET_ELEMENT_ORDER, name)) = directive.split_once('/') else { return Err(malformed()) };
         let current = match original.get(name) {
-            None => None,
+            // A list that is written as null is none.
+            None | Some(Value::Null) => None,
             Some(Value::Array(items)) => Some(items.clone()),
             Some(other) => return Err(bad_type("[]interface {}", other)),
         };

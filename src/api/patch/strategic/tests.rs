@@ -166,7 +166,25 @@ fn sorted(mut value: Value) -> Value {
     value
 }
 
+/// Values with the names that a Pod and a patch have, of any shape.
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf =
+        prop_oneof![Just(json!(null)), Just(json!(1)), Just(json!("a")), Just(json!("delete")), Just(json!("replace")), Just(json!({}))];
+    let names = "spec|containers|env|name|metadata|finalizers|[$]patch|[$]retainKeys|[$]setElementOrder/containers|[$]deleteFromPrimitiveList/finalizers";
+    leaf.prop_recursive(5, 32, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+            prop::collection::btree_map(names, inner, 0..4).prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
 proptest! {
+    #[test]
+    fn no_patch_panics(document in anything(), patch in anything()) {
+        let _ = patched("Pod", document, patch);
+    }
+
     #[test]
     fn patching_twice_is_patching_once(live in spec(), patch in spec()) {
         let once = patched("Pod", live, patch.clone()).expect("patched");

@@ -5,7 +5,7 @@ use k8s_openapi::{
         apps::v1::StatefulSet,
         core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume},
     },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 
 use crate::controllers::{owner::controller_reference, pod_control::from_template, revisions::REVISION_HASH};
@@ -85,6 +85,31 @@ pub fn new_pod(set: &StatefulSet, template: &PodTemplateSpec, revision: &str, or
     pod
 }
 
+/// The owners that a claim should have by the set's retention policy; `None` if it has them.
+///
+/// A claim that goes with the set is owned by the set; one that goes when the set shrinks is owned by its Pod, from the
+/// moment the Pod is to go for good.
+pub fn claim_owners(set: &StatefulSet, pod: &Pod, claim: &PersistentVolumeClaim) -> Option<Vec<OwnerReference>> {
+    let policy = set.spec.persistent_volume_claim_retention_policy.as_ref();
+    let deletes = |when: Option<&String>| when.map(String::as_str) == Some("Delete");
+    let when_deleted = deletes(policy.and_then(|policy| policy.when_deleted.as_ref()));
+    let when_scaled = deletes(policy.and_then(|policy| policy.when_scaled.as_ref()));
+    let first = start(set);
+    let last = first + set.spec.replicas.unwrap_or(1);
+    let surplus = ordinal(set, pod).is_some_and(|ordinal| !(first..last).contains(&ordinal));
+    let current = claim.metadata.owner_references.clone().unwrap_or_default();
+    let ours = |owner: &OwnerReference| Some(&owner.uid) == set.metadata.uid.as_ref() || Some(&owner.uid) == pod.metadata.uid.as_ref();
+    let mut owners: Vec<_> = current.iter().filter(|owner| !ours(owner)).cloned().collect();
+    let foreign = owners.iter().any(|owner| owner.controller == Some(true));
+    if !foreign && when_scaled && surplus {
+        owners.push(controller_reference::<Pod>(&pod.metadata));
+    } else if !foreign && when_deleted && !(when_scaled && surplus) {
+        owners.push(controller_reference::<StatefulSet>(&set.metadata));
+    }
+    let uids = |owners: &[OwnerReference]| owners.iter().map(|owner| owner.uid.clone()).collect::<Vec<_>>();
+    (uids(&owners) != uids(&current)).then_some(owners)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -120,5 +145,20 @@ mod tests {
         let claim = claims(&set, 2).remove(0);
         assert_eq!(claim.metadata.name.as_deref(), Some("www-web-2"));
         assert_eq!(claim.metadata.labels.unwrap()["app"], "web");
+    }
+
+    #[test]
+    fn a_claim_is_owned_by_what_it_should_go_with() {
+        let mut set = set();
+        let pod = |ordinal: i32| Pod {
+            metadata: ObjectMeta { name: Some(format!("web-{ordinal}")), uid: Some(format!("p{ordinal}")), ..ObjectMeta::default() },
+            ..Pod::default()
+        };
+        let claim = claims(&set, 0).remove(0);
+        assert_eq!(claim_owners(&set, &pod(0), &claim), None, "by default a claim stays");
+        set.spec.persistent_volume_claim_retention_policy =
+            serde_json::from_value(json!({"whenDeleted": "Delete", "whenScaled": "Delete"})).unwrap();
+        assert_eq!(claim_owners(&set, &pod(0), &claim).unwrap()[0].kind, "StatefulSet");
+        assert_eq!(claim_owners(&set, &pod(3), &claim).unwrap()[0].kind, "Pod");
     }
 }

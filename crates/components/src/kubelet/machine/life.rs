@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 
 use super::container::{ContainerMachine, Kind, State, Terminated, Verdict};
 use super::{Action, Input, PodEvent, PodMachine, ProbeKind, Stage, StartError, restart_policy};
@@ -35,12 +36,7 @@ impl PodMachine {
         match input {
             Input::Wake => {}
             Input::Updated(pod) => {
-                // In-place changes of images are taken up with the next start.
-                for container in pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers)) {
-                    if let Some(known) = self.containers.iter_mut().find(|known| known.name == container.name) {
-                        known.spec.image.clone_from(&container.image);
-                    }
-                }
+                self.take_over_images(&pod, &mut actions);
                 self.pod = pod;
             }
             Input::Gone => self.gone = true,
@@ -80,6 +76,24 @@ impl PodMachine {
         }
         self.advance(now, &mut actions);
         actions
+    }
+
+    /// The image is what may change in a running Pod: the container is restarted with the new one.
+    fn take_over_images(&mut self, pod: &Pod, actions: &mut Vec<Action>) {
+        let grace = self.default_grace();
+        for wanted in pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers)) {
+            let known = self.containers.iter_mut().enumerate().find(|(_, known)| known.name == wanted.name);
+            let Some((index, container)) = known.filter(|(_, known)| known.spec.image != wanted.image) else { continue };
+            container.spec.image.clone_from(&wanted.image);
+            if let State::Running { id, stopping, .. } = &mut container.state
+                && !std::mem::replace(stopping, true)
+            {
+                let id = id.clone();
+                let message = format!("Container {} definition changed, will be restarted", container.name);
+                actions.push(Action::Event(PodEvent::of(container, EventType::Normal, "Killing", message)));
+                actions.push(Action::Kill { container: index, id, grace });
+            }
+        }
     }
 
     fn exited(&mut self, terminated: Terminated) {

@@ -213,6 +213,17 @@ fn a_failed_liveness_probe_kills_and_restarts_the_container() {
 }
 
 #[test]
+fn a_changed_image_restarts_the_container() {
+    let (mut bench, _) = Bench::up(json!({"containers": [{"name": "a", "image": "x:1"}]}));
+    bench.started(0);
+    let actions = bench.step(Input::Updated(pod(json!({"containers": [{"name": "a", "image": "x:2"}]}))));
+    assert_eq!(events(&actions), ["Killing Container a definition changed, will be restarted"]);
+    assert_eq!(kills(&actions), [(0, 30)]);
+    assert_eq!(starts(&bench.exited(0, 0)), [0]);
+    assert_eq!(bench.machine.containers[0].spec.image.as_deref(), Some("x:2"));
+}
+
+#[test]
 fn readiness_follows_its_probe() {
     let (mut bench, _) = Bench::up(json!({"containers": [{"name": "a", "readinessProbe": {"failureThreshold": 1}}]}));
     bench.started(0);

@@ -1,0 +1,31 @@
+//! How subcommands reach a running server: by `--kubeconfig`, `KUBECONFIG`, or the kubeconfig of the default data directory.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+/// Which server, as kubectl has it.
+#[derive(Debug, Args)]
+pub struct Reach {
+    /// The kubeconfig of the server [default: KUBECONFIG, else usher-data/kubeconfig]
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Reach {
+    /// A client for it.
+    pub async fn client(&self) -> Result<kube::Client, String> {
+        let path = self.kubeconfig.clone().unwrap_or_else(|| PathBuf::from(super::config::DATA_DIR).join("kubeconfig"));
+        let bad = |error: &dyn std::fmt::Display| format!("cannot use the kubeconfig {}: {error}", path.display());
+        let config = Kubeconfig::read_from(&path).map_err(|e| bad(&e))?;
+        let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.map_err(|e| bad(&e))?;
+        kube::Client::try_from(config).map_err(|e| bad(&e))
+    }
+}
+
+/// Runs a future on a small runtime of its own.
+pub fn block_on<F: Future<Output = Result<(), String>>>(future: F) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    runtime.block_on(future)
+}

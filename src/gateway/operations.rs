@@ -1,0 +1,71 @@
+//! What operators ask of the running server besides the Kubernetes API, under `/usher/v1/` and behind the same authentication and
+//! authorisation: a snapshot of the store, and the clock.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{Method, Request};
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+use super::Gateway;
+use super::layers::Refused;
+use super::layers::deadline::parse_duration;
+use super::router::page_not_found;
+use crate::api::representation::{Representation, respond_value};
+use crate::request::query_value;
+use crate::status::Status;
+
+/// How much of a snapshot is read at once.
+const PIECE: usize = 256 << 10;
+
+/// Answers a request under `/usher/v1/`.
+pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
+    let query = request.uri().query().unwrap_or_default();
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/usher/v1/snapshot") => snapshot(gateway).await,
+        (&Method::GET, "/usher/v1/clock") => {
+            let clock = &gateway.api.clock;
+            Ok(respond_value(200, &json!({"now": clock.now().to_string(), "virtual": clock.is_virtual()}), Representation::JSON)?)
+        }
+        (&Method::POST, "/usher/v1/clock/advance") => {
+            let by = query_value(query, "by").unwrap_or_default();
+            let by = parse_duration(&by).ok_or_else(|| Status::bad_request(format!("by takes a duration such as 1h30m, not {by:?}")))?;
+            let clock = &gateway.api.clock;
+            if !clock.is_virtual() {
+                return Err(Status::bad_request("the clock cannot be moved: the server was started without --virtual-clock").into());
+            }
+            clock.advance(by).await;
+            Ok(respond_value(200, &json!({"now": clock.now().to_string(), "virtual": true}), Representation::JSON)?)
+        }
+        _ => Ok(page_not_found()),
+    }
+}
+
+/// A consistent copy of the store, written to a file of its own first so that the store is not held while a client reads slowly.
+async fn snapshot(gateway: &Arc<Gateway>) -> Result<Response, Refused> {
+    let failed = |error: &dyn std::fmt::Display| Refused(Status::internal(format!("the snapshot could not be made: {error}")));
+    let path = std::env::temp_dir().join(format!("usher-snapshot-{}", uuid::Uuid::new_v4()));
+    let made = gateway.api.state.store().snapshot(&path).await;
+    let opened = match made {
+        Ok(()) => tokio::fs::File::open(&path).await.map_err(|e| failed(&e)),
+        Err(error) => Err(failed(&error)),
+    };
+    // The open file stays readable, and nothing stays behind however the request ends.
+    let _ = tokio::fs::remove_file(&path).await;
+    let stream = futures::stream::unfold(opened?, |mut file| async move {
+        let mut piece = vec![0; PIECE];
+        match file.read(&mut piece).await {
+            Ok(0) => None,
+            Ok(read) => {
+                piece.truncate(read);
+                Some((Ok(bytes::Bytes::from(piece)), file))
+            }
+            Err(error) => Some((Err(error), file)),
+        }
+    });
+    let mut response = Response::new(Body::from_stream(stream));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/octet-stream"));
+    Ok(response)
+}

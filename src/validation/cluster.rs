@@ -1,0 +1,138 @@
+//! Small kinds that keep a cluster: Nodes, Leases, PriorityClasses, Events, certificate requests.
+
+use base64::Engine as _;
+use serde_json::Value;
+
+use super::field::{self, Errors, Path, has, invalid, items, non_negative, number, one_of, text};
+use super::names;
+use crate::status::FieldError;
+
+const SPEC: Path<'static> = Path::root("spec");
+/// The highest priority that is not the system's.
+const HIGHEST: i64 = 1_000_000_000;
+
+/// A Node.
+pub fn node(node: &Value, errors: &mut Errors) {
+    let list = SPEC.field("taints");
+    let taints = items(&node["spec"], "taints");
+    for (i, taint) in taints.iter().enumerate() {
+        let path = list.index(i);
+        let key = text(taint, "key");
+        errors.extend(names::qualified(key).into_iter().map(|why| invalid(&path.field("key"), key, why)));
+        let value = text(taint, "value");
+        let wrong = names::label_value(value);
+        if !wrong.is_empty() {
+            errors.push(invalid(&path.field("value"), value, wrong.join(";")));
+        }
+        one_of(errors, taint, &path, "effect", true, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
+        if taints[..i].iter().any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"]) {
+            errors.push(FieldError { detail: "taints must be unique by key and effect pair".into(), ..FieldError::duplicate(path, taint) });
+        }
+    }
+    let list = SPEC.field("podCIDRs");
+    for (i, cidr) in items(&node["spec"], "podCIDRs").iter().filter_map(Value::as_str).enumerate() {
+        if !super::formats::is_cidr(cidr) {
+            errors.push(invalid(&list.index(i), cidr, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
+        }
+    }
+}
+
+/// A changed Node.
+pub fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
+    node(new, errors);
+    for (name, why) in [("providerID", "node updates may not change providerID except from \"\" to valid")] {
+        if !text(&old["spec"], name).is_empty() && text(&old["spec"], name) != text(&new["spec"], name) {
+            errors.push(FieldError::forbidden(SPEC.field(name), why));
+        }
+    }
+    let cidrs = |node: &Value| items(&node["spec"], "podCIDRs").to_vec();
+    if !cidrs(old).is_empty() && cidrs(new) != cidrs(old) {
+        errors.push(FieldError::forbidden(SPEC.field("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"));
+    }
+}
+
+/// A Lease.
+pub fn lease(lease: &Value, errors: &mut Errors) {
+    let spec = &lease["spec"];
+    if let Some(seconds) = number(spec, "leaseDurationSeconds").filter(|s| *s <= 0) {
+        errors.push(FieldError::invalid(SPEC.field("leaseDurationSeconds"), &seconds.into(), "must be greater than 0"));
+    }
+    non_negative(errors, spec, &SPEC, "leaseTransitions");
+}
+
+/// A PriorityClass.
+pub fn priority_class(class: &Value, errors: &mut Errors) {
+    let name = text(&class["metadata"], "name");
+    let value = number(class, "value").unwrap_or(0);
+    let known = [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+    if name.starts_with("system-") {
+        if !known.contains(&(name, value)) {
+            let why = "priority class names with 'system-' prefix are reserved for system use only";
+            errors.push(FieldError::forbidden(Path::root("metadata").field("name"), why));
+        }
+    } else if value > HIGHEST {
+        let why = format!("maximum allowed value of a user defined priority is {HIGHEST}");
+        errors.push(FieldError::forbidden("value", why));
+    }
+    one_of(errors, class, &Path::object(), "preemptionPolicy", false, &["Never", "PreemptLowerPriority"]);
+}
+
+/// A changed PriorityClass.
+pub fn update_priority_class(new: &Value, old: &Value, errors: &mut Errors) {
+    if number(new, "value").unwrap_or(0) != number(old, "value").unwrap_or(0) {
+        errors.push(FieldError::forbidden("value", "may not be changed in an update."));
+    }
+    if has(old, "preemptionPolicy") {
+        field::immutable(errors, new, old, &Path::object(), "preemptionPolicy");
+    }
+}
+
+/// An Event of the core group.
+pub fn event(event: &Value, errors: &mut Errors) {
+    let namespace = text(&event["metadata"], "namespace");
+    let about = text(&event["involvedObject"], "namespace");
+    // What is about an object without a namespace is kept in the default one.
+    let right = if about.is_empty() { matches!(namespace, "" | "default" | "kube-system") } else { about == namespace };
+    if !right {
+        let path = Path::root("involvedObject");
+        errors.push(invalid(&path.field("namespace"), about, "does not match event.namespace"));
+    }
+}
+
+/// A CertificateSigningRequest.
+pub fn signing_request(request: &Value, errors: &mut Errors) {
+    let spec = &request["spec"];
+    let path = SPEC.field("request");
+    let given = text(spec, "request");
+    if given.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+    } else {
+        let pem = base64::engine::general_purpose::STANDARD.decode(given).unwrap_or_default();
+        let right = memchr::memmem::find(&pem, b"-----BEGIN CERTIFICATE REQUEST-----").is_some();
+        if !right {
+            errors.push(invalid(&path, given, "PEM block type must be CERTIFICATE REQUEST"));
+        }
+    }
+    let usages = items(spec, "usages");
+    let list = SPEC.field("usages");
+    if usages.is_empty() {
+        errors.push(FieldError::required(&list, ""));
+    }
+    for (i, usage) in usages.iter().enumerate() {
+        if usages[..i].contains(usage) {
+            errors.push(FieldError::duplicate(list.index(i), usage));
+        }
+    }
+    let signer = text(spec, "signerName");
+    let path = SPEC.field("signerName");
+    if signer.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else if signer.split('/').count() != 2 {
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.push(invalid(&path, signer, why));
+    }
+    if let Some(seconds) = number(spec, "expirationSeconds").filter(|s| *s < 600) {
+        let why = "may not specify a duration less than 600 seconds (10 minutes)";
+        errors.push(FieldError::invalid(SPEC.field("expirationSeconds"), &seconds.into(), why));
+    }
+}

@@ -1,0 +1,185 @@
+//! What is checked of every object, whatever its kind: name, namespace, labels, annotations, owners and finalizers; and what
+//! of it can never change. How a name must look is the kind's; everything else is the same for all.
+
+use serde_json::Value;
+
+use super::field::{self, Errors, Path, entries, items, text};
+use super::names;
+use crate::registry::Resource;
+use crate::status::FieldError;
+
+const METADATA: Path<'static> = Path::root("metadata");
+/// What the keys and values of all annotations may come to.
+const ANNOTATIONS: usize = 256 * 1024;
+/// Finalizers that need no domain.
+const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+/// How the names of a kind must look.
+fn name_check(resource: &Resource) -> names::Check {
+    match (&*resource.group, &*resource.plural) {
+        ("", "namespaces") => names::label,
+        ("", "services") => names::label_1035,
+        ("rbac.authorization.k8s.io", _) | ("certificates.k8s.io", _) => names::path_segment,
+        ("networking.k8s.io", "ipaddresses") => names::any,
+        ("apiregistration.k8s.io", _) => names::path_segment,
+        ("internal.apiserver.k8s.io", _) => names::any,
+        _ => names::subdomain,
+    }
+}
+
+/// The metadata of a new object.
+pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
+    let metadata = object.get("metadata").unwrap_or(&Value::Null);
+    let check = name_check(resource);
+    let generate = text(metadata, "generateName");
+    if !generate.is_empty() {
+        // What is generated goes behind it, so that it may end in a dash.
+        let masked = match generate.strip_suffix('-') {
+            Some(rest) if !rest.is_empty() => format!("{rest}a"),
+            _ => generate.to_owned(),
+        };
+        let why = check(&masked).into_iter().map(|why| field::invalid(&METADATA.field("generateName"), generate, why));
+        errors.extend(why);
+    }
+    let name = text(metadata, "name");
+    if name.is_empty() {
+        errors.push(FieldError::required(METADATA.field("name"), "name or generateName is required"));
+    } else {
+        errors.extend(check(name).into_iter().map(|why| field::invalid(&METADATA.field("name"), name, why)));
+    }
+    let namespace = text(metadata, "namespace");
+    if resource.namespaced {
+        if namespace.is_empty() {
+            errors.push(FieldError::required(METADATA.field("namespace"), ""));
+        } else {
+            errors.extend(names::label(namespace).into_iter().map(|why| field::invalid(&METADATA.field("namespace"), namespace, why)));
+        }
+    } else if !namespace.is_empty() {
+        errors.push(FieldError::forbidden(METADATA.field("namespace"), "not allowed on this type"));
+    }
+    common(metadata, errors);
+    let finalizers = METADATA.field("finalizers");
+    for finalizer in items(metadata, "finalizers").iter().filter_map(Value::as_str) {
+        errors.extend(names::qualified(finalizer).into_iter().map(|why| field::invalid(&finalizers, finalizer, why)));
+    }
+    both_ways_to_delete(metadata, errors);
+    if resource.custom.is_none() {
+        known_finalizers(metadata, errors);
+    }
+}
+
+/// The metadata of a changed object.
+pub fn update(resource: &Resource, new: &Value, old: &Value, errors: &mut Errors) {
+    let (new, old) = (new.get("metadata").unwrap_or(&Value::Null), old.get("metadata").unwrap_or(&Value::Null));
+    if field::has(old, "deletionTimestamp") {
+        let had = items(old, "finalizers");
+        let added: Vec<String> =
+            items(new, "finalizers").iter().filter(|f| !had.contains(f)).filter_map(Value::as_str).map(|f| format!("{f:?}")).collect();
+        if !added.is_empty() {
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            errors.push(FieldError::forbidden(METADATA.field("finalizers"), why));
+        }
+    }
+    if let Some(generation) = field::number(new, "generation").filter(|g| *g < field::number(old, "generation").unwrap_or(0)) {
+        errors.push(FieldError::invalid(METADATA.field("generation"), &generation.into(), "must not be decremented"));
+    }
+    for name in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        field::immutable(errors, new, old, &METADATA, name);
+    }
+    common(new, errors);
+    if resource.custom.is_none() && new.get("finalizers") != old.get("finalizers") {
+        known_finalizers(new, errors);
+    }
+}
+
+fn common(metadata: &Value, errors: &mut Errors) {
+    labels(metadata, &METADATA, errors);
+    annotations(metadata, &METADATA, errors);
+    owners(metadata, errors);
+}
+
+/// The labels of an object or of a template.
+pub fn labels(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    label_map(metadata, "labels", path, errors);
+}
+
+/// A map of labels, such as a selector.
+pub fn label_map(value: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.field(name);
+    for (key, value) in entries(value, name) {
+        errors.extend(names::qualified(key).into_iter().map(|why| field::invalid(&path, key, why)));
+        let value = value.as_str().unwrap_or_default();
+        errors.extend(names::label_value(value).into_iter().map(|why| field::invalid(&path, value, why)));
+    }
+}
+
+/// The annotations of an object or of a template.
+pub fn annotations(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.field("annotations");
+    let mut total = 0;
+    for (key, value) in entries(metadata, "annotations") {
+        // Keys are compared as if they were written in small letters.
+        let wrong = match key.bytes().any(|b| b.is_ascii_uppercase()) {
+            true => names::qualified(&key.to_ascii_lowercase()),
+            false => names::qualified(key),
+        };
+        errors.extend(wrong.into_iter().map(|why| field::invalid(&path, key, why)));
+        total += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if total > ANNOTATIONS {
+        errors.push(FieldError::too_long(path, ANNOTATIONS));
+    }
+}
+
+fn owners(metadata: &Value, errors: &mut Errors) {
+    let list = METADATA.field("ownerReferences");
+    let mut controller: Option<&Value> = None;
+    for (i, owner) in items(metadata, "ownerReferences").iter().enumerate() {
+        let path = list.index(i);
+        let api_version = text(owner, "apiVersion");
+        if api_version.rsplit('/').next().unwrap_or_default().is_empty() {
+            errors.push(field::invalid(&path.field("apiVersion"), api_version, "version must not be empty"));
+        }
+        for name in ["kind", "name", "uid"] {
+            if text(owner, name).is_empty() {
+                errors.push(FieldError::required(path.field(name), "must not be empty"));
+            }
+        }
+        if text(owner, "kind") == "Event" && matches!(api_version, "v1" | "events.k8s.io/v1") {
+            errors.push(FieldError::invalid(path, owner, format!("{api_version}, Kind=Event is disallowed from being an owner")));
+        }
+        if owner.get("controller") == Some(&Value::Bool(true)) {
+            if let Some(first) = controller {
+                let why = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+                    text(first, "name"),
+                    text(owner, "name")
+                );
+                errors.push(FieldError::invalid(&list, metadata.get("ownerReferences").unwrap_or(&Value::Null), why));
+            }
+            controller = Some(owner);
+        }
+    }
+}
+
+fn both_ways_to_delete(metadata: &Value, errors: &mut Errors) {
+    let finalizers = items(metadata, "finalizers");
+    if ["orphan", "foregroundDeletion"].iter().all(|name| finalizers.iter().any(|f| f == name)) {
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid(METADATA.field("finalizers"), &Value::from(finalizers.to_vec()), why));
+    }
+}
+
+/// Built-in kinds take only finalizers with a domain, and the few that are as old as Kubernetes.
+fn known_finalizers(metadata: &Value, errors: &mut Errors) {
+    let path = METADATA.field("finalizers");
+    for (i, finalizer) in items(metadata, "finalizers").iter().filter_map(Value::as_str).enumerate() {
+        if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(field::invalid(&path.index(i), finalizer, why));
+        }
+    }
+}
