@@ -39,7 +39,7 @@ impl Validate for ValidatingAdmissionPolicy {
     fn handles(&self, write: &Write) -> bool {
         match matching::is_exempt(write) {
             true => write.subresource.is_empty(),
-            false => !self.policies.load().index.is_empty(),
+            false => !self.policies.load().index.is_empty() && !matching::is_servers_own(write),
         }
     }
 
