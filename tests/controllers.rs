@@ -101,7 +101,7 @@ async fn cluster_with(components: &str, clients: impl FnOnce(axum::Router) -> Ar
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     let clock = Clock::virtual_clock();
-    let mut builder = Server::builder().in_memory();
+    let mut builder = crate::builder();
     builder.clock = clock.clone();
     let server = builder.start().await.unwrap();
     let options = Options { root_ca: Some("-----BEGIN CERTIFICATE-----".into()), ..Options::default() };
@@ -494,7 +494,7 @@ async fn of_two_processes_one_leads_and_the_other_takes_over() {
 async fn a_thousand_replicas_over_twenty_nodes() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-    let server = Server::builder().in_memory().start().await.unwrap();
+    let server = crate::builder().start().await.unwrap();
     let options = Options { nodes: usher_components::kubelet::Nodes::mock(20), ..Options::default() };
     let clients = Arc::new(Clients(server.router()));
     let components = usher_components::start(&"*".parse().unwrap(), clients, Clock::system(), options).unwrap();

@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     async fn start_with(nodes: Nodes, clock: Clock, components: &[&str], faults: Faults) -> Self {
-        let server = Server::builder().in_memory().start().await.unwrap();
+        let server = crate::builder().start().await.unwrap();
         let client = server.client();
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for name in ["default", "kube-system", "kube-node-lease"] {
