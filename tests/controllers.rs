@@ -106,9 +106,14 @@ async fn cluster_with(components: &str, clients: impl FnOnce(axum::Router) -> Ar
     let server = builder.start().await.unwrap();
     let options = Options { root_ca: Some("-----BEGIN CERTIFICATE-----".into()), ..Options::default() };
     let clients = clients(server.router());
-    let components = usher_components::start(&components.parse().unwrap(), clients, clock.clone(), options).unwrap();
+    let handle = usher_components::start(&components.parse().unwrap(), clients, clock.clone(), options).unwrap();
     let client = server.client();
-    Cluster { server, components, clock, client }
+    if components == "controllers" {
+        // Without its ServiceAccount the namespace takes no Pods.
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+        until("there is a ServiceAccount", || async { accounts.get_opt("default").await.unwrap().is_some() }).await;
+    }
+    Cluster { server, components: handle, clock, client }
 }
 
 impl Cluster {
