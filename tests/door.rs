@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
-use usher::Server;
 
 fn config_map(name: &str, value: &str) -> ConfigMap {
     ConfigMap {
