@@ -8,6 +8,7 @@
 pub mod cluster;
 pub mod expression;
 pub mod index;
+pub mod manifest;
 pub mod matching;
 pub mod plugins;
 pub mod policy;

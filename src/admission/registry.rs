@@ -2,8 +2,10 @@
 //! before what judges it, webhooks come after everything built in, and quota comes last, so that nothing is counted that somebody
 //! else would still have refused.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::manifest::{Manifests, Targets};
 use super::plugins::always_pull_images::AlwaysPullImages;
 use super::plugins::certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
 use super::plugins::default_ingress_class::DefaultIngressClass;
@@ -12,6 +14,7 @@ use super::plugins::default_toleration_seconds::DefaultTolerationSeconds;
 use super::plugins::deny_service_external_ips::DenyServiceExternalIPs;
 use super::plugins::event_rate_limit::{EventRateLimit, Limit};
 use super::plugins::extended_resource_toleration::ExtendedResourceToleration;
+use super::plugins::image_policy_webhook::{Backend, ImagePolicyWebhook};
 use super::plugins::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology;
 use super::plugins::limit_ranger::LimitRanger;
 use super::plugins::namespace_auto_provision::NamespaceAutoProvision;
@@ -32,6 +35,7 @@ use super::plugins::taint_nodes_by_condition::TaintNodesByCondition;
 use super::policy::Evaluator;
 use super::policy::mutating::MutatingAdmissionPolicy;
 use super::policy::snapshot::{FollowBindings, FollowPolicies, Policies};
+use super::policy::type_check::Checker;
 use super::policy::validating::ValidatingAdmissionPolicy;
 use super::webhook::Caller;
 use super::webhook::client::Clients;
@@ -52,6 +56,10 @@ pub struct Settings {
     pub disable: Vec<String>,
     /// Services of webhooks that are served from elsewhere.
     pub services: Arc<ServiceMap>,
+    /// `--policies`: a directory of policies, bindings and webhook configurations.
+    pub policies: Option<PathBuf>,
+    /// The backend of `ImagePolicyWebhook`.
+    pub image_policy: Option<Backend>,
     /// The limits of `EventRateLimit`.
     pub event_limits: Vec<Limit>,
 }
@@ -74,6 +82,9 @@ pub enum BuildError {
     /// A flag pair contradicts itself.
     #[error("admission plugin {0:?} is both enabled and disabled")]
     Contradiction(String),
+    /// A manifest is wrong from the start.
+    #[error("--policies: {0}")]
+    Manifests(String),
     /// What admission depends on could not be read.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -120,6 +131,19 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         cluster.state.topic(plural).await?.observe(Arc::new(FollowPolicies(policies.clone())));
         cluster.state.topic(bindings).await?.observe(Arc::new(FollowBindings(policies.clone())));
     }
+    cluster.state.topic("validatingadmissionpolicies").await?.observe(Arc::new(Checker::start(cluster)));
+    let manifests = match &settings.policies {
+        None => None,
+        Some(directory) => {
+            let targets = Targets {
+                mutating_policies: mutating_policies.clone(),
+                validating_policies: validating_policies.clone(),
+                mutating_hooks: mutating_hooks.clone(),
+                validating_hooks: validating_hooks.clone(),
+            };
+            Some(Manifests::follow(directory, cluster.registry.clone(), targets).map_err(BuildError::Manifests)?)
+        }
+    };
     let evaluator = Arc::new(Evaluator { cluster: cluster.clone(), authorizer: authorizer.clone() });
     let caller =
         Arc::new(Caller { cluster: cluster.clone(), authorizer: authorizer.clone(), clients: Clients::new(settings.services.clone()) });
@@ -134,6 +158,7 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         mutating(NodeRestriction(cluster.clone()), ON),
         mutating(TaintNodesByCondition, ON),
         mutating(AlwaysPullImages, OFF),
+        validating(ImagePolicyWebhook::new(settings.image_policy.clone(), caller.clone()), OFF),
         validating(PodSecurity(cluster.clone()), ON),
         mutating(PodNodeSelector(cluster.clone()), OFF),
         both(Priority(cluster.clone()), ON),
@@ -158,7 +183,9 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         validating(ValidatingAdmissionWebhook { hooks: validating_hooks, caller }, ON),
         validating(ResourceQuota::new(cluster.clone()), ON),
     ];
-    assemble(settings, plugins)
+    let mut stack = assemble(settings, plugins)?;
+    stack.manifests = manifests;
+    Ok(stack)
 }
 
 fn assemble(settings: &Settings, plugins: Vec<Plugin>) -> Result<Stack, BuildError> {

@@ -14,6 +14,8 @@ pub struct Stack {
     pub mutating: Vec<Arc<dyn Mutate>>,
     /// Hop 06, in order.
     pub validating: Vec<Arc<dyn Validate>>,
+    /// The directory of manifests, followed as long as the stack lives.
+    pub manifests: Option<super::manifest::Manifests>,
 }
 
 impl Stack {

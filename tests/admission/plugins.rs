@@ -61,3 +61,59 @@ async fn a_pod_gets_its_account_token_priority_and_tolerations() {
     assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume);
     assert_eq!(spec["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"], 3607);
 }
+
+#[tokio::test]
+async fn quotas_are_exact_under_concurrency_and_denials_have_the_recorded_words() {
+    let (_server, client) = server().await;
+    let namespaces = api(&client, "", "v1", "Namespace", "namespaces", None);
+    create(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "q2"}})).await.unwrap();
+    account(&client, "q2").await;
+    let maps = api(&client, "", "v1", "ConfigMap", "configmaps", Some("q2"));
+    let quotas = api(&client, "", "v1", "ResourceQuota", "resourcequotas", Some("q2"));
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "rq"}, "spec": {"hard": {"secrets": "5", "requests.cpu": "1"}}});
+    create(&quotas, quota).await.unwrap();
+    let secrets = api(&client, "", "v1", "Secret", "secrets", Some("q2"));
+    let secret = |i: usize| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("s{i}")}});
+    let results = futures::future::join_all((0..12).map(|i| create(&secrets, secret(i)))).await;
+    assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 5);
+    let refused = results.into_iter().find_map(Result::err).unwrap();
+    assert!(
+        refused.message.ends_with("is forbidden: exceeded quota: rq, requested: secrets=1, used: secrets=5, limited: secrets=5"),
+        "{}",
+        refused.message
+    );
+    let now = quotas.get("rq").await.unwrap();
+    assert_eq!(now.data["status"]["used"]["secrets"], "5");
+    let pods = api(&client, "", "v1", "Pod", "pods", Some("q2"));
+    let refused = create(&pods, pod("x", json!({}))).await.unwrap_err();
+    assert_eq!(refused.message, "pods \"x\" is forbidden: failed quota: rq: must specify requests.cpu for: c");
+    assert!(create(&maps, configmap("free", "")).await.is_ok(), "not limited");
+}
+
+#[tokio::test]
+async fn limit_ranges_and_pod_security_refuse_in_the_recorded_words() {
+    let (_server, client) = server().await;
+    let namespaces = api(&client, "", "v1", "Namespace", "namespaces", None);
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    create(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "q"}, "spec": {}})).await.unwrap();
+    create(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "q3", "labels": labels}})).await.unwrap();
+    account(&client, "q").await;
+    account(&client, "q3").await;
+    let ranges = api(&client, "", "v1", "LimitRange", "limitranges", Some("q"));
+    let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1"}}]}});
+    create(&ranges, range).await.unwrap();
+    let limited = json!({"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "10m"}}}]});
+    let refused = create(&api(&client, "", "v1", "Pod", "pods", Some("q")), pod("x", limited)).await.unwrap_err();
+    assert_eq!(
+        refused.message,
+        "pods \"x\" is forbidden: [minimum cpu usage per Container is 100m, but request is 10m, maximum cpu usage per Container is 1, but limit is 2]"
+    );
+    let refused = create(&api(&client, "", "v1", "Pod", "pods", Some("q3")), pod("x", json!({}))).await.unwrap_err();
+    assert!(
+        refused.message.starts_with(
+            "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false (container \"c\""
+        ),
+        "{}",
+        refused.message
+    );
+}

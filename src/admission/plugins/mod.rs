@@ -10,6 +10,7 @@ pub mod default_toleration_seconds;
 pub mod deny_service_external_ips;
 pub mod event_rate_limit;
 pub mod extended_resource_toleration;
+pub mod image_policy_webhook;
 pub mod limit_pod_hard_anti_affinity_topology;
 pub mod limit_ranger;
 pub mod namespace_auto_provision;

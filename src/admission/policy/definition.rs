@@ -70,6 +70,8 @@ pub struct Policy {
     pub reinvocable: bool,
     /// The apiVersion and kind of its parameters.
     pub param_kind: Option<(String, String)>,
+    /// Whether it comes from a manifest: such a policy guards also what the API can configure.
+    pub is_static: bool,
 }
 
 fn text(value: &Value) -> &str {
@@ -127,6 +129,7 @@ impl Policy {
             fails_open: spec["failurePolicy"] == "Ignore",
             reinvocable: spec["reinvocationPolicy"] == "IfNeeded",
             param_kind,
+            is_static: meta(object, "name").ends_with(crate::admission::manifest::SUFFIX),
         }
     }
 }

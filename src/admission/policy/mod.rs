@@ -1,13 +1,14 @@
 //! Policies in CEL: `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` and their bindings. Each is compiled when it is written
 //! ([`definition`]), kept in a snapshot that requests read lock-free ([`snapshot`]), and in force when that write is acknowledged.
 //! [`validating`] and [`mutating`] are the two admission steps; [`params`] finds what a binding parameterises its policy with;
-//! [`check`] is what is wrong with a policy that somebody wants to write.
+//! [`check`] is what there is to say of a policy that somebody writes, [`type_check`] what its expressions may get wrong.
 
 pub mod check;
 pub mod definition;
 pub mod mutating;
 pub mod params;
 pub mod snapshot;
+pub mod type_check;
 pub mod validating;
 
 use std::sync::Arc;

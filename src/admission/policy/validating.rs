@@ -14,7 +14,7 @@ use super::snapshot::Policies;
 use super::{Applies, Denial, Evaluator, check, params};
 use crate::admission::expression::{Input, failure};
 use crate::admission::review::Versioned;
-use crate::admission::{Operation, Validate, Write, matching};
+use crate::admission::{Validate, Write, matching};
 use crate::registry::Resource;
 use crate::status::Status;
 
@@ -38,15 +38,16 @@ impl Validate for ValidatingAdmissionPolicy {
 
     fn handles(&self, write: &Write) -> bool {
         match matching::is_exempt(write) {
-            true => write.subresource.is_empty() && matches!(write.operation, Operation::Create | Operation::Update),
+            true => write.subresource.is_empty(),
             false => !self.policies.load().index.is_empty(),
         }
     }
 
     fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
-            if matching::is_exempt(write) {
-                return check::definition(write, &self.policies, &self.evaluator.cluster);
+            let is_exempt = matching::is_exempt(write);
+            if is_exempt {
+                check::definition(write, &self.policies, &self.evaluator.cluster)?;
             }
             let snapshot = self.policies.load();
             let mut run = Run { write, step: self, denials: Vec::new(), annotations: BTreeMap::new() };
@@ -55,6 +56,9 @@ impl Validate for ValidatingAdmissionPolicy {
             let mut applying = Vec::new();
             for position in snapshot.index.candidates(&write.resource.plural) {
                 let bound = &snapshot.bound[position];
+                if is_exempt && !bound.policy.is_static {
+                    continue;
+                }
                 match self.evaluator.applies("validate", &bound.policy, write) {
                     Applies::No => {}
                     Applies::Error(why) => run.misconfigured(&bound.policy, None, &why),

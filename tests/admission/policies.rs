@@ -1,0 +1,181 @@
+//! Policies in CEL through the front door, with the verdicts and messages that were recorded.
+
+use serde_json::{Value, json};
+use usher::Server;
+
+use super::server::*;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+async fn server() -> (Server, kube::Client) {
+    let server = Server::builder().in_memory().start().await.unwrap();
+    let client = server.client();
+    (server, client)
+}
+
+/// A policy on new ConfigMaps with the label `wh: <name>`, and its binding.
+async fn policy(client: &kube::Client, kind: &str, name: &str, spec: Value, binding: Value) {
+    let (plural, bindings) = match kind {
+        "ValidatingAdmissionPolicy" => ("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        _ => ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
+    };
+    let mut full = json!({"failurePolicy": "Fail", "matchConstraints": {
+        "objectSelector": {"matchLabels": {"wh": name}},
+        "resourceRules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+    }});
+    if kind == "MutatingAdmissionPolicy" {
+        full["reinvocationPolicy"] = json!("Never");
+    }
+    for (key, value) in spec.as_object().unwrap() {
+        full[key] = value.clone();
+    }
+    let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": full});
+    create(&api(client, GROUP, "v1", kind, plural, None), object).await.unwrap();
+    let mut full = json!({"policyName": name});
+    for (key, value) in binding.as_object().unwrap() {
+        full[key] = value.clone();
+    }
+    let kind = format!("{kind}Binding");
+    let object =
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": format!("{name}-b")}, "spec": full});
+    create(&api(client, GROUP, "v1", &kind, bindings, None), object).await.unwrap();
+}
+
+async fn validating(client: &kube::Client, name: &str, spec: Value, binding: Value) {
+    policy(client, "ValidatingAdmissionPolicy", name, spec, binding).await;
+}
+
+fn deny() -> Value {
+    json!({"validationActions": ["Deny"]})
+}
+
+#[tokio::test]
+async fn a_policy_is_in_force_for_the_very_next_request_and_denies_in_the_recorded_words() {
+    let (_server, client) = server().await;
+    validating(&client, "v1", json!({"validations": [{"expression": "object.metadata.name.startsWith('ok')"}]}), deny()).await;
+    let refused = create(&configmaps(&client), configmap("w", "v1")).await.unwrap_err();
+    assert_eq!(
+        refused.message,
+        "configmaps \"w\" is forbidden: ValidatingAdmissionPolicy 'v1' with binding 'v1-b' denied request: failed expression: object.metadata.name.startsWith('ok')"
+    );
+    assert_eq!((refused.code, refused.reason.as_str()), (422, "Invalid"));
+    assert!(create(&configmaps(&client), configmap("ok-w", "v1")).await.is_ok());
+    validating(&client, "v4", json!({"validations": [{"expression": "object.data.missing == 'x'"}]}), deny()).await;
+    let refused = create(&configmaps(&client), configmap("w", "v4")).await.unwrap_err();
+    assert_eq!(
+        refused.message,
+        "configmaps \"w\" is forbidden: ValidatingAdmissionPolicy 'v4' with binding 'v4-b' denied request: expression 'object.data.missing == 'x'' resulted in error: no such key: missing"
+    );
+    let bindings = api(&client, GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", None);
+    bindings.delete("v1-b", &Default::default()).await.unwrap();
+    assert!(create(&configmaps(&client), configmap("w", "v1")).await.is_ok(), "out of force as soon as the binding is gone");
+}
+
+#[tokio::test]
+async fn reasons_messages_variables_and_conditions_work_together() {
+    let (_server, client) = server().await;
+    let spec = json!({
+        "variables": [{"name": "size", "expression": "size(object.data)"}, {"name": "large", "expression": "variables.size > 1"}],
+        "matchConditions": [{"name": "not-exempt", "expression": "!object.metadata.name.startsWith('exempt')"}],
+        "validations": [
+            {"expression": "!variables.large", "messageExpression": "'has ' + string(variables.size) + ' keys'", "reason": "Forbidden"},
+            {"expression": "request.userInfo.username == 'kubernetes-admin' && namespaceObject.metadata.name == 'default'"},
+            {"expression": "authorizer.group('').resource('pods').namespace('default').check('create').allowed()"},
+        ],
+    });
+    validating(&client, "full", spec, deny()).await;
+    let mut large = configmap("w", "full");
+    large["data"]["l"] = json!("w");
+    let refused = create(&configmaps(&client), large.clone()).await.unwrap_err();
+    assert_eq!((refused.code, refused.reason.as_str()), (403, "Forbidden"));
+    assert!(refused.message.ends_with("denied request: has 2 keys"), "{}", refused.message);
+    large["metadata"]["name"] = json!("exempt-w");
+    assert!(create(&configmaps(&client), large).await.is_ok(), "the match condition exempts it");
+    assert!(create(&configmaps(&client), configmap("w", "full")).await.is_ok());
+}
+
+#[tokio::test]
+async fn params_come_by_name_or_selector_and_can_be_missing() {
+    let (_server, client) = server().await;
+    let spec = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "object.data.k == params.data.want", "messageExpression": "'want ' + params.data.want"}],
+    });
+    let binding = |reference: Value| json!({"validationActions": ["Deny"], "paramRef": reference});
+    let mut param = configmap("param", "none");
+    param["data"] = json!({"want": "v"});
+    create(&configmaps(&client), param).await.unwrap();
+    validating(&client, "named", spec.clone(), binding(json!({"name": "param", "parameterNotFoundAction": "Deny"}))).await;
+    assert!(create(&configmaps(&client), configmap("a", "named")).await.is_ok());
+    let mut wrong = configmap("b", "named");
+    wrong["data"]["k"] = json!("x");
+    let refused = create(&configmaps(&client), wrong).await.unwrap_err();
+    assert!(refused.message.ends_with("denied request: want v"), "{}", refused.message);
+    validating(&client, "gone", spec.clone(), binding(json!({"name": "nobody", "parameterNotFoundAction": "Deny"}))).await;
+    let refused = create(&configmaps(&client), configmap("c", "gone")).await.unwrap_err();
+    assert!(
+        refused.message.ends_with("failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"),
+        "{}",
+        refused.message
+    );
+    validating(&client, "lenient", spec, binding(json!({"selector": {"matchLabels": {"no": "such"}}, "parameterNotFoundAction": "Allow"})))
+        .await;
+    assert!(create(&configmaps(&client), configmap("d", "lenient")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_policy_that_does_not_compile_is_refused() {
+    let (_server, client) = server().await;
+    let policies = api(&client, GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", None);
+    let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "bad"}, "spec": {
+        "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]},
+        "validations": [{"expression": "object.x =="}],
+    }});
+    let refused = create(&policies, object).await.unwrap_err();
+    assert_eq!(refused.code, 422);
+    assert!(
+        refused.message.contains("spec.validations[0].expression: Invalid value: \"object.x ==\": compilation failed: ERROR:"),
+        "{}",
+        refused.message
+    );
+}
+
+#[tokio::test]
+async fn mutating_policies_apply_configurations_and_patches() {
+    let (_server, client) = server().await;
+    let apply = json!({"mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {
+        "expression": "Object{metadata: Object.metadata{labels: {'frommap': 'yes'}}}"}}]});
+    policy(&client, "MutatingAdmissionPolicy", "map1", apply, json!({})).await;
+    let made = create(&configmaps(&client), configmap("wmap", "map1")).await.unwrap();
+    assert_eq!(made["metadata"]["labels"], json!({"frommap": "yes", "wh": "map1"}));
+    let patch = json!({"mutations": [{"patchType": "JSONPatch", "jsonPatch": {
+        "expression": "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('a/b'), value: object.metadata.name}]"}}]});
+    policy(&client, "MutatingAdmissionPolicy", "map2", patch, json!({})).await;
+    let made = create(&configmaps(&client), configmap("wpatch", "map2")).await.unwrap();
+    assert_eq!(made["data"], json!({"k": "v", "a/b": "wpatch"}));
+}
+
+#[tokio::test]
+async fn what_an_expression_gets_wrong_about_its_kinds_is_told_in_the_status() {
+    let (_server, client) = server().await;
+    let policies = api(&client, GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", None);
+    let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "typo"}, "spec": {
+        "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}]},
+        "validations": [{"expression": "object.spec.replicaz > 1"}, {"expression": "object.spec.replicas > 1 && object.metadata.name != ''"}],
+    }});
+    create(&policies, object).await.unwrap();
+    for _ in 0..200 {
+        let policy = policies.get("typo").await.unwrap();
+        let checking = policy.data["status"]["typeChecking"].clone();
+        if !checking.is_null() {
+            let warnings = checking["expressionWarnings"].as_array().unwrap();
+            assert_eq!(warnings.len(), 1, "{checking}");
+            assert_eq!(warnings[0]["fieldRef"], "spec.validations[0].expression");
+            let warning = warnings[0]["warning"].as_str().unwrap();
+            assert!(warning.starts_with("apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'replicaz'"), "{warning}");
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("no status");
+}
