@@ -101,14 +101,19 @@ async fn cluster_with(components: &str, clients: impl FnOnce(axum::Router) -> Ar
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     let clock = Clock::virtual_clock();
-    let mut builder = Server::builder().in_memory();
+    let mut builder = crate::builder();
     builder.clock = clock.clone();
     let server = builder.start().await.unwrap();
     let options = Options { root_ca: Some("-----BEGIN CERTIFICATE-----".into()), ..Options::default() };
     let clients = clients(server.router());
-    let components = usher_components::start(&components.parse().unwrap(), clients, clock.clone(), options).unwrap();
+    let handle = usher_components::start(&components.parse().unwrap(), clients, clock.clone(), options).unwrap();
     let client = server.client();
-    Cluster { server, components, clock, client }
+    if components == "controllers" {
+        // Without its ServiceAccount the namespace takes no Pods.
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+        until("there is a ServiceAccount", || async { accounts.get_opt("default").await.unwrap().is_some() }).await;
+    }
+    Cluster { server, components: handle, clock, client }
 }
 
 impl Cluster {
@@ -486,50 +491,4 @@ async fn of_two_processes_one_leads_and_the_other_takes_over() {
     until("the second one leads", || async { second.running().len() == 2 }).await;
     second.shutdown().await;
     cluster.stop().await;
-}
-
-/// Prints how long it takes; the numbers mean something only in a release build.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn a_thousand_replicas_over_twenty_nodes() {
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-    let server = Server::builder().in_memory().start().await.unwrap();
-    let options = Options { nodes: usher_components::kubelet::Nodes::mock(20), ..Options::default() };
-    let clients = Arc::new(Clients(server.router()));
-    let components = usher_components::start(&"*".parse().unwrap(), clients, Clock::system(), options).unwrap();
-    let pods = components.watches().of::<Pod>();
-    let nodes = components.watches().of::<Node>();
-    let is_ready = |node: &Node| {
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
-            && node.spec.as_ref().is_some_and(|spec| spec.pod_cidr.is_some() && spec.taints.as_ref().is_none_or(Vec::is_empty))
-    };
-    until("the nodes are ready", || async { nodes.list().iter().filter(|node| is_ready(node)).count() == 20 }).await;
-    let start = std::time::Instant::now();
-    let (count, bound, ready) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let counters = (count.clone(), bound.clone(), ready.clone());
-    let _subscription = pods.subscribe(move |change| {
-        let node = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
-        let well = |pod: Option<&Arc<Pod>>| {
-            let conditions = pod.and_then(|pod| pod.status.as_ref()).and_then(|status| status.conditions.as_ref());
-            conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
-        };
-        counters.0.fetch_add(usize::from(change.old.is_none()), Ordering::SeqCst);
-        counters.1.fetch_add(usize::from(node(change.new) && !node(change.old)), Ordering::SeqCst);
-        counters.2.fetch_add(usize::from(well(change.new) && !well(change.old)), Ordering::SeqCst);
-    });
-    let deployments: Api<Deployment> = Api::namespaced(server.client(), "default");
-    apply(&deployments, deployment(1000, "web:1")).await;
-    for (what, counter) in [("created", &count), ("bound", &bound), ("ready", &ready)] {
-        while counter.load(Ordering::SeqCst) < 1000 && start.elapsed() < Duration::from_secs(60) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        println!("{what}: {} after {:?}", counter.load(Ordering::SeqCst), start.elapsed());
-    }
-    until("it is rolled out", || rolled_out(&deployments)).await;
-    println!("rolled out: {:?}", start.elapsed());
-    println!("{}", components.metrics());
-    components.shutdown().await;
-    server.stop().await;
 }

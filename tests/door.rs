@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
-use usher::Server;
 
 fn config_map(name: &str, value: &str) -> ConfigMap {
     ConfigMap {
@@ -19,7 +18,7 @@ fn config_map(name: &str, value: &str) -> ConfigMap {
 
 #[tokio::test]
 async fn an_embedded_server_answers_a_kube_client_without_a_socket() {
-    let server = Server::builder().in_memory().start().await.unwrap();
+    let server = crate::builder().start().await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
     let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
     assert!(made.metadata.uid.is_some() && made.metadata.resource_version.is_some() && made.metadata.creation_timestamp.is_some());
@@ -41,7 +40,7 @@ async fn an_embedded_server_answers_a_kube_client_without_a_socket() {
 
 #[tokio::test]
 async fn a_watch_continues_from_a_list_without_gap_or_repeat() {
-    let server = Server::builder().in_memory().start().await.unwrap();
+    let server = crate::builder().start().await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
     maps.create(&PostParams::default(), &config_map("before", "1")).await.unwrap();
     let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
@@ -56,7 +55,7 @@ async fn a_watch_continues_from_a_list_without_gap_or_repeat() {
 
 #[tokio::test]
 async fn pages_of_a_list_show_the_state_of_the_first_page() {
-    let server = Server::builder().in_memory().start().await.unwrap();
+    let server = crate::builder().start().await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), "pages");
     for i in 0..5 {
         maps.create(&PostParams::default(), &config_map(&format!("m{i}"), "1")).await.unwrap();

@@ -20,7 +20,7 @@ struct Door {
 
 impl Door {
     async fn open() -> Door {
-        let server = Server::builder().in_memory().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+        let server = crate::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
         let pki = server.pki();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(pem_certificate(&pki.ca)).unwrap();

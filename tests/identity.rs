@@ -14,7 +14,7 @@ struct Door {
 }
 
 async fn door() -> Door {
-    let server = Server::builder().in_memory().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+    let server = crate::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
     let base = format!("https://{}", server.address().unwrap());
     Door { server, base }
 }
@@ -241,7 +241,7 @@ async fn a_token_file_counts_anew_when_it_changes() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens.csv");
     std::fs::write(&file, "t1,admin,1,system:masters\n").unwrap();
-    let mut builder = Server::builder().in_memory().listen("127.0.0.1:0".parse().unwrap());
+    let mut builder = crate::builder().listen("127.0.0.1:0".parse().unwrap());
     builder.identity.token_auth_file = Some(file.clone());
     let server = builder.start().await.unwrap();
     let base = format!("https://{}", server.address().unwrap());
@@ -274,7 +274,7 @@ async fn structured_authentication_narrows_anonymous_to_paths_and_is_read_again(
         .unwrap();
     };
     write("{enabled: true, conditions: [{path: /livez}]}");
-    let mut builder = Server::builder().in_memory().listen("127.0.0.1:0".parse().unwrap());
+    let mut builder = crate::builder().listen("127.0.0.1:0".parse().unwrap());
     builder.identity.authentication_config = Some(file.clone());
     let server = builder.start().await.unwrap();
     let base = format!("https://{}", server.address().unwrap());

@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     async fn start_with(nodes: Nodes, clock: Clock, components: &[&str], faults: Faults) -> Self {
-        let server = Server::builder().in_memory().start().await.unwrap();
+        let server = crate::builder().start().await.unwrap();
         let client = server.client();
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for name in ["default", "kube-system", "kube-node-lease"] {
@@ -229,7 +229,6 @@ async fn a_pod_that_asks_for_too_much_stays_pending_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "the server does not convert between events.k8s.io/v1 and v1 yet"]
 async fn what_the_scheduler_says_can_be_read_as_an_event_of_the_core_group() {
     let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
     cluster.create("web", &[], nginx()).await;
@@ -527,45 +526,4 @@ async fn a_burst_of_pods_is_written_once_each() {
         assert!(managers <= 3, "{:#}", pod["metadata"]["managedFields"]);
         assert_eq!(pod["status"]["phase"], "Running");
     }
-}
-
-/// The figures of the road, for a release build: `cargo test --release --test main -- --ignored a_thousand_pods --nocapture`.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement, not a test"]
-async fn a_thousand_pods_over_twenty_nodes_are_bound_and_ready_soon() {
-    let cluster = Cluster::start(Nodes::mock(20), Clock::system()).await;
-    let nodes: Api<Node> = Api::all(cluster.client.clone());
-    while nodes.list(&ListParams::default()).await.unwrap().items.len() < 20 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let began = Instant::now();
-    let mut creates = tokio::task::JoinSet::new();
-    for worker in 0..16 {
-        let pods = cluster.pods();
-        creates.spawn(async move {
-            for number in (worker..1000).step_by(16) {
-                let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p-{number}")}, "spec": nginx()});
-                pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-            }
-        });
-    }
-    creates.join_all().await;
-    let created = began.elapsed();
-    let seen = cluster.components.watches().of::<Pod>();
-    let (mut bound, mut all_ready) = (None, None);
-    while all_ready.is_none() {
-        let list = seen.in_namespace("default");
-        let count = |is: &dyn Fn(&Pod) -> bool| list.iter().filter(|pod| is(pod)).count();
-        if bound.is_none() && count(&|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())) == 1000 {
-            bound = Some(began.elapsed());
-        }
-        let is_ready =
-            |pod: &Pod| pod.status.iter().flat_map(|s| s.conditions.iter().flatten()).any(|c| c.type_ == "Ready" && c.status == "True");
-        if count(&is_ready) == 1000 {
-            all_ready = Some(began.elapsed());
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "{} of 1000 are ready", count(&is_ready));
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    println!("created {created:?}, bound {:?}, ready {:?}", bound.unwrap(), all_ready.unwrap());
 }

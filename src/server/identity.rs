@@ -114,9 +114,9 @@ struct IndexObserver {
 
 impl Observer for IndexObserver {
     fn changed(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
-        let value = |object: Option<&Arc<Object>>| object.map(|o| o.value().clone());
-        let (old, new) = (value(old), value(new));
-        (self.index)(self.plural, self.group, old.as_deref(), new.as_deref());
+        // Parsed for this and let go: an index keeps what it needs, and roles are many.
+        let (old, new) = (old.map(|o| o.to_value()), new.map(|o| o.to_value()));
+        (self.index)(self.plural, self.group, old.as_ref(), new.as_ref());
     }
 }
 

@@ -119,10 +119,6 @@ impl Channel {
         self.bell.send_replace(());
     }
 
-    pub fn listeners(&self) -> usize {
-        self.bell.receiver_count()
-    }
-
     pub fn subscribe(&self) -> tokio::sync::watch::Receiver<()> {
         self.bell.subscribe()
     }

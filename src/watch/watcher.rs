@@ -13,10 +13,6 @@ use crate::store::{self, Error, Revision};
 /// How many events a watcher takes out of the ring at once.
 const BATCH: usize = 256;
 
-/// How many watchers of one channel are a crowd, and how long each of a crowd waits for more before it tells what it has.
-const CROWD: usize = 48;
-const MOMENT: std::time::Duration = std::time::Duration::from_millis(3);
-
 /// Which objects a watcher wants to hear of.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -162,14 +158,10 @@ impl Watcher {
         }
     }
 
-    /// Waits until there may be something to tell. Where many listen, waking each of them for every single event costs more than the
-    /// events: they let a moment pass, and tell what has come by then at once.
+    /// Waits until there may be something to tell.
     pub async fn changed(&mut self) {
         if self.backlog.is_empty() {
             let _ = self.bell.changed().await;
-            if self.channel.listeners() > CROWD {
-                tokio::time::sleep(MOMENT).await;
-            }
         }
     }
 }

@@ -167,7 +167,10 @@ impl Drop for RedbStore {
         let (queue, _) = channel();
         drop(std::mem::replace(&mut self.queue, queue));
         if let Some(writer) = self.writer.lock().take() {
-            let _ = writer.join();
+            // The sink may have held the last reference, on the writer's own thread, which cannot wait for itself.
+            if writer.thread().id() != thread::current().id() {
+                let _ = writer.join();
+            }
         }
     }
 }

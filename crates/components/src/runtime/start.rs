@@ -73,6 +73,7 @@ struct Shared {
     context: Context,
     entries: Vec<Entry>,
     running: Mutex<BTreeMap<&'static str, Running>>,
+    election: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Running {
@@ -110,7 +111,7 @@ pub fn start(
         metrics: Arc::default(),
         stop: stop.clone(),
     };
-    let handle = Handle(Arc::new(Shared { context, entries, running: Mutex::default() }));
+    let handle = Handle(Arc::new(Shared { context, entries, running: Mutex::default(), election: Mutex::default() }));
     let chosen = names.into_iter().filter(|entry| selection.includes(entry)).map(|entry| entry.name).collect();
     match election {
         None => handle.start_all(chosen),
@@ -120,17 +121,17 @@ pub fn start(
 }
 
 /// Runs `chosen` for as long as this process is the leader.
-fn lead(handle: &Handle, chosen: Vec<&'static str>, mut candidate: Candidate, election: LeaderElection) {
+fn lead(handle: &Handle, chosen: Vec<&'static str>, mut candidate: Candidate, lease: LeaderElection) {
     let stop = handle.0.context.stop.clone();
     // Weak, so that the election does not keep alive what it starts.
     let shared = Arc::downgrade(&handle.0);
-    tokio::spawn(async move {
+    let election = tokio::spawn(async move {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = candidate.acquire() => {}
             }
-            tracing::info!(lease = %election.name, identity = %election.identity, "became leader");
+            tracing::info!(lease = %lease.name, identity = %lease.identity, "became leader");
             match shared.upgrade() {
                 Some(shared) => Handle(shared).start_all(chosen.clone()),
                 None => return,
@@ -142,13 +143,14 @@ fn lead(handle: &Handle, chosen: Vec<&'static str>, mut candidate: Candidate, el
                 }
                 () = candidate.hold() => {}
             }
-            tracing::warn!(lease = %election.name, "lost the lead");
+            tracing::warn!(lease = %lease.name, "lost the lead");
             let Some(shared) = shared.upgrade() else {
                 return;
             };
             Handle(shared).stop_all().await;
         }
     });
+    *handle.0.election.lock() = Some(election);
 }
 
 impl Handle {
@@ -199,6 +201,11 @@ impl Handle {
     pub async fn shutdown(&self) {
         self.stop_all().await;
         self.0.context.stop.cancel();
+        let election = self.0.election.lock().take();
+        if let Some(election) = election {
+            // It gives the Lease back.
+            let _ = election.await;
+        }
     }
 
     /// The components that run.
