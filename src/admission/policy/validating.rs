@@ -155,7 +155,7 @@ impl Run<'_> {
         let mut failed = Vec::new();
         for (index, validation) in policy.validations.iter().enumerate() {
             match evaluate(&validation.expression, &activation, &mut budget) {
-                Ok(value) if value == Some(true) => {}
+                Ok(Some(true)) => {}
                 Ok(_) => failed.push((index, None)),
                 Err(why) => failed.push((index, Some(why))),
             }
