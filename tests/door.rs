@@ -56,6 +56,9 @@ async fn a_watch_continues_from_a_list_without_gap_or_repeat() {
 #[tokio::test]
 async fn pages_of_a_list_show_the_state_of_the_first_page() {
     let server = crate::builder().start().await.unwrap();
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(server.client());
+    let pages = serde_json::from_value(json!({"metadata": {"name": "pages"}})).unwrap();
+    namespaces.create(&PostParams::default(), &pages).await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), "pages");
     for i in 0..5 {
         maps.create(&PostParams::default(), &config_map(&format!("m{i}"), "1")).await.unwrap();
