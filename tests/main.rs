@@ -7,4 +7,5 @@ mod door;
 mod hostile;
 mod identity;
 mod nodes;
+mod recorded;
 mod store;
