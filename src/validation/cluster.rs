@@ -105,7 +105,7 @@ pub fn signing_request(request: &Value, errors: &mut Errors) {
     let path = SPEC.field("request");
     let given = text(spec, "request");
     if given.is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.push(FieldError::required(path, ""));
     } else {
         let pem = base64::engine::general_purpose::STANDARD.decode(given).unwrap_or_default();
         let right = memchr::memmem::find(&pem, b"-----BEGIN CERTIFICATE REQUEST-----").is_some();
@@ -116,7 +116,7 @@ pub fn signing_request(request: &Value, errors: &mut Errors) {
     let usages = items(spec, "usages");
     let list = SPEC.field("usages");
     if usages.is_empty() {
-        errors.push(FieldError::required(&list, ""));
+        errors.push(FieldError::required(list, ""));
     }
     for (i, usage) in usages.iter().enumerate() {
         if usages[..i].contains(usage) {
@@ -199,9 +199,9 @@ pub fn flow_schema(schema: &Value, errors: &mut Errors) {
     let precedence = number(spec, "matchingPrecedence").unwrap_or(0);
     let path = SPEC.field("matchingPrecedence");
     if precedence <= 0 {
-        errors.push(FieldError::invalid(&path, &precedence.into(), "must be a positive value"));
+        errors.push(FieldError::invalid(path, &precedence.into(), "must be a positive value"));
     } else if precedence > 10_000 {
-        errors.push(FieldError::invalid(&path, &precedence.into(), "must not be greater than 10000"));
+        errors.push(FieldError::invalid(path, &precedence.into(), "must not be greater than 10000"));
     }
     if has(spec, "distinguisherMethod") {
         one_of(errors, &spec["distinguisherMethod"], &SPEC.field("distinguisherMethod"), "type", true, &["ByNamespace", "ByUser"]);

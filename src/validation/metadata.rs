@@ -158,7 +158,7 @@ fn owners(metadata: &Value, errors: &mut Errors) {
                     text(first, "name"),
                     text(owner, "name")
                 );
-                errors.push(FieldError::invalid(&list, metadata.get("ownerReferences").unwrap_or(&Value::Null), why));
+                errors.push(FieldError::invalid(list, metadata.get("ownerReferences").unwrap_or(&Value::Null), why));
             }
             controller = Some(owner);
         }

@@ -223,7 +223,7 @@ fn inner(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors) {
             let known = |name: &String| matches!(name.as_str(), "name" | "generateName");
             if entries(property, "properties").any(|(name, _)| !known(name)) {
                 let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-                errors.push(FieldError::forbidden(&path, why));
+                errors.push(FieldError::forbidden(path, why));
             }
         }
         structure(property, &path, Place::Field, errors);
@@ -344,7 +344,7 @@ fn expression(
     let often = times.unwrap_or_else(|| cel_schema.max_cardinality());
     let cost = program.cost_estimate().max.saturating_mul(often);
     if cost > STATIC_ESTIMATED_COST_LIMIT {
-        errors.push(FieldError::forbidden(&at, too_expensive("estimated rule cost", cost, STATIC_ESTIMATED_COST_LIMIT)));
+        errors.push(FieldError::forbidden(at, too_expensive("estimated rule cost", cost, STATIC_ESTIMATED_COST_LIMIT)));
     }
     costs.total = costs.total.saturating_add(cost);
     costs.rules.push((cost, at.to_string()));
@@ -358,7 +358,7 @@ fn expression(
             let cost = program.cost_estimate().max.saturating_mul(often);
             if cost > STATIC_ESTIMATED_COST_LIMIT {
                 let why = too_expensive("estimated messageExpression cost", cost, STATIC_ESTIMATED_COST_LIMIT);
-                errors.push(FieldError::forbidden(&at, why));
+                errors.push(FieldError::forbidden(at, why));
             }
             costs.total = costs.total.saturating_add(cost);
             costs.rules.push((cost, at.to_string()));
