@@ -13,8 +13,10 @@ use super::formats;
 use crate::schema::{Constraints, ListType, ObjectShape, Schema, SchemaRef, Shape};
 use crate::status::{FieldError, FieldReason};
 
+type Patterns = HashMap<Box<str>, Option<Arc<Regex>>>;
+
 /// Patterns that have been compiled; `None` for one that cannot be, to which nothing is held.
-static PATTERNS: LazyLock<RwLock<HashMap<Box<str>, Option<Arc<Regex>>>>> = LazyLock::new(RwLock::default);
+static PATTERNS: LazyLock<RwLock<Patterns>> = LazyLock::new(RwLock::default);
 /// When to begin anew: definitions come and go, and nobody counts the patterns that are still in use.
 const MOST_PATTERNS: usize = 10_000;
 

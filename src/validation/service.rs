@@ -199,10 +199,8 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     if text(new_spec, "type") != "ExternalName" && text(old_spec, "type") != "ExternalName" {
         let (ips, before) = (items(new_spec, "clusterIPs"), items(old_spec, "clusterIPs"));
         let list = SPEC.field("clusterIPs");
-        for i in 0..before.len().min(1) {
-            if ips.get(i).is_none_or(|ip| *ip != before[i]) && before[i].as_str().is_some_and(|ip| !ip.is_empty()) {
-                errors.push(FieldError::invalid(list.index(i), &Value::from(ips.to_vec()), "may not change once set"));
-            }
+        if before.first().is_some_and(|ip| ip.as_str().is_some_and(|ip| !ip.is_empty()) && ips.first() != Some(ip)) {
+            errors.push(FieldError::invalid(list.index(0), &Value::from(ips.to_vec()), "may not change once set"));
         }
     }
     service(new, errors);

@@ -85,7 +85,7 @@ fn structure(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors)
     let preserves = schema["x-kubernetes-preserve-unknown-fields"] == true;
     let int_or_string = schema["x-kubernetes-int-or-string"] == true;
     if kind.is_empty() {
-        if !int_or_string && !(preserves && !matches!(place, Place::Root)) {
+        if !int_or_string && (!preserves || matches!(place, Place::Root)) {
             let where_ = match place {
                 Place::Root => "at the root",
                 Place::Field => "for specified object fields",
