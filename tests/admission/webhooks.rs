@@ -204,14 +204,9 @@ async fn patches_are_applied_in_order_and_the_object_is_defaulted_again() {
 }
 
 #[tokio::test]
-async fn dry_run_is_refused_where_side_effects_cannot_be_ruled_out() {
+async fn a_dry_run_asks_webhooks_without_side_effects_and_says_so() {
     let (_server, client, hooks) = server().await;
     hooks.on("/v", |_| allow());
-    let mut some = hooks.entry("some", "/v");
-    some["sideEffects"] = json!("Some");
-    configure(&client, false, "some", vec![some]).await;
-    let refused = create_with(&configmaps(&client), configmap("w", "some"), true).await.unwrap_err();
-    assert_eq!((refused.code, refused.message.as_str()), (400, "admission webhook \"some.example.com\" does not support dry run"));
     configure(&client, false, "none", vec![hooks.entry("none", "/v")]).await;
     assert!(create_with(&configmaps(&client), configmap("w", "none"), true).await.is_ok());
     assert_eq!(hooks.reviews.lock().last().unwrap().1["request"]["dryRun"], true);
@@ -283,4 +278,34 @@ async fn a_service_is_reached_through_the_service_map() {
     configure(&client, false, "svc", vec![entry]).await;
     let denied = create(&configmaps(&client), configmap("w", "svc")).await.unwrap_err();
     assert_eq!(denied.message, "admission webhook \"svc.example.com\" denied the request: from the map");
+}
+
+#[tokio::test]
+async fn a_webhook_that_must_admit_what_serves_it_is_told_in_words() {
+    use tower::ServiceExt;
+    let (server, client, hooks) = server().await;
+    let namespaces = api(&client, "", "v1", "Namespace", "namespaces", None);
+    create(&namespaces, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "apps"}})).await.unwrap();
+    let services = api(&client, "", "v1", "Service", "services", Some("apps"));
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"}, "spec": {"selector": {"app": "hook"}, "ports": [{"port": 443}]}});
+    create(&services, service).await.unwrap();
+    let mut entry = hooks.entry("own", "/x");
+    entry["clientConfig"] = json!({"service": {"namespace": "apps", "name": "hook"}, "caBundle": hooks.ca_bundle});
+    entry["rules"][0] = json!({"operations": ["CREATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]});
+    entry["objectSelector"] = json!({});
+    configure(&client, false, "own", vec![entry]).await;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hook"}, "spec": {
+        "selector": {"matchLabels": {"app": "hook"}},
+        "template": {"metadata": {"labels": {"app": "hook"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }});
+    let mut request = http::Request::post("/apis/apps/v1/namespaces/apps/deployments")
+        .header("content-type", "application/json")
+        .body(axum::body::Body::from(deployment.to_string()))
+        .unwrap();
+    let admin = usher::request::User::new("admin", &["system:masters", "system:authenticated"]);
+    request.extensions_mut().insert(usher::authn::InProcess(std::sync::Arc::new(admin)));
+    let response = server.router().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 500);
+    let warning = response.headers().get("warning").unwrap().to_str().unwrap();
+    assert!(warning.contains("must itself admit what is created there"), "{warning}");
 }

@@ -34,6 +34,7 @@ impl Mutate for MutatingAdmissionPolicy {
     fn handles(&self, write: &Write) -> bool {
         !self.policies.load().index.is_empty()
             && !matching::is_exempt(write)
+            && !matching::is_servers_own(write)
             && matches!(write.operation, Operation::Create | Operation::Update | Operation::Connect)
     }
 

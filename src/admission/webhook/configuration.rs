@@ -136,4 +136,11 @@ mod tests {
         hooks.replace("b", None);
         assert_eq!(names(&hooks), ["m.a"]);
     }
+
+    #[test]
+    fn only_a_webhook_without_side_effects_takes_part_in_a_dry_run() {
+        for (side_effects, allows) in [("None", true), ("NoneOnDryRun", true), ("Some", false), ("Unknown", false)] {
+            assert_eq!(Hook::compile("c", 0, &json!({"name": "w", "sideEffects": side_effects})).allows_dry_run, allows, "{side_effects}");
+        }
+    }
 }

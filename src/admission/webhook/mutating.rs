@@ -29,7 +29,7 @@ impl Mutate for MutatingAdmissionWebhook {
     }
 
     fn handles(&self, write: &Write) -> bool {
-        !self.hooks.load().index.is_empty() && !matching::is_exempt(write)
+        !self.hooks.load().index.is_empty() && !matching::is_exempt(write) && !matching::is_servers_own(write)
     }
 
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {

@@ -28,7 +28,7 @@ impl Validate for ValidatingAdmissionWebhook {
     }
 
     fn handles(&self, write: &Write) -> bool {
-        !self.hooks.load().index.is_empty() && !matching::is_exempt(write)
+        !self.hooks.load().index.is_empty() && !matching::is_exempt(write) && !matching::is_servers_own(write)
     }
 
     fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
