@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
@@ -56,8 +56,8 @@ async fn a_watch_continues_from_a_list_without_gap_or_repeat() {
 #[tokio::test]
 async fn pages_of_a_list_show_the_state_of_the_first_page() {
     let server = crate::builder().start().await.unwrap();
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(server.client());
-    let pages = serde_json::from_value(json!({"metadata": {"name": "pages"}})).unwrap();
+    let namespaces: Api<Namespace> = Api::all(server.client());
+    let pages = Namespace { metadata: kube::api::ObjectMeta { name: Some("pages".into()), ..Default::default() }, ..Default::default() };
     namespaces.create(&PostParams::default(), &pages).await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), "pages");
     for i in 0..5 {

@@ -202,7 +202,6 @@ async fn a_node_reads_what_its_pods_need_and_nothing_of_its_neighbours() {
 }
 
 #[tokio::test]
-#[ignore = "writes do not ask for escalation yet"]
 async fn nobody_hands_on_more_than_they_hold() {
     let door = door().await;
     let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";

@@ -7,6 +7,7 @@ mod door;
 mod hostile;
 mod identity;
 mod nodes;
+mod recorded;
 mod store;
 
 /// A server that keeps nothing, or with `USHER_TEST_STORE=etcd` one that keeps everything in the etcd at `USHER_TEST_ETCD_ENDPOINT`, each under

@@ -47,6 +47,8 @@ pub struct Api {
     pub admission: Stack,
     /// What time it is.
     pub clock: Clock,
+    /// Nobody hands on more than they hold: asked on every write of roles and bindings.
+    pub escalation: crate::authz::rbac::escalation::Escalation,
     /// Access, token and identity reviews.
     pub reviews: reviews::Reviews,
     /// The kubelets of this process, for logs.

@@ -124,6 +124,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(target.invalid(meta(&object, "name"), errors));
         }
+        self.escalation.check(&target.user, &resource.group, &resource.plural, None, &object).await?;
         write.name = meta(&object, "name").to_owned();
         write.object = Some(object);
         self.admission.validate(&write).await?;
@@ -211,6 +212,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(target.invalid(&target.name, errors));
         }
+        self.escalation.check(&target.user, &resource.group, &resource.plural, Some(&before), &new).await?;
         write.object = Some(new);
         self.admission.validate(&write).await?;
         let mut new = write.object.take().unwrap_or_default();

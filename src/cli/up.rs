@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Deserialize;
 
 use super::{config, kubeconfig};
+use crate::admission::webhook::endpoint::ServiceMap;
 use crate::server::{Server, StoreChoice, identity};
 use crate::store::etcd::EtcdOptions;
 use crate::store::redb::Durability;
@@ -86,6 +88,12 @@ pub struct Up {
     /// Admission plugins to turn off
     #[arg(long, value_name = "LIST", env = "USHER_DISABLE_ADMISSION_PLUGINS")]
     pub disable_admission_plugins: Option<String>,
+    /// A directory of policies, bindings and webhook configurations that are in force from the first request
+    #[arg(long, value_name = "DIR", env = "USHER_POLICIES")]
+    pub policies: Option<PathBuf>,
+    /// Where the Services of webhooks are served instead: namespace/name[:port]=host:port,…
+    #[arg(long, value_name = "LIST", env = "USHER_SERVICE_MAP")]
+    pub service_map: Option<String>,
     /// How many nodes to run on the mock runtime [default: 1]
     #[arg(long, value_name = "N", env = "USHER_NODES")]
     pub nodes: Option<usize>,
@@ -124,6 +132,8 @@ impl Up {
             authorization_config: self.authorization_config.or(file.authorization_config),
             enable_admission_plugins: self.enable_admission_plugins.or(file.enable_admission_plugins),
             disable_admission_plugins: self.disable_admission_plugins.or(file.disable_admission_plugins),
+            policies: self.policies.or(file.policies),
+            service_map: self.service_map.or(file.service_map),
             nodes: self.nodes.or(file.nodes),
             components: self.components.or(file.components),
             virtual_clock: self.virtual_clock.or(file.virtual_clock),
@@ -172,6 +182,8 @@ impl Up {
             authorization_config: self.authorization_config.clone(),
         };
         builder.admission.enable = self.enable_admission_plugins.as_deref().map(list).unwrap_or_default();
+        builder.admission.policies = self.policies.clone();
+        builder.admission.services = Arc::new(service_map(self.service_map.as_deref().unwrap_or_default())?);
         builder.admission.disable = self.disable_admission_plugins.as_deref().map(list).unwrap_or_default();
         builder.tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (None, None) => None,
@@ -196,6 +208,15 @@ impl Up {
         server.stop().await;
         Ok(())
     }
+}
+
+fn service_map(text: &str) -> Result<ServiceMap, String> {
+    let wrong = |entry: &str| format!("--service-map takes namespace/name[:port]=host:port, not {entry:?}");
+    let entries = list(text).into_iter().map(|entry| match entry.split_once('=') {
+        Some((service, address)) if service.contains('/') && address.contains(':') => Ok((service.to_owned(), address.to_owned())),
+        _ => Err(wrong(&entry)),
+    });
+    Ok(ServiceMap::new(entries.collect::<Result<Vec<_>, _>>()?))
 }
 
 fn list(text: &str) -> Vec<String> {

@@ -18,6 +18,7 @@ use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
 use crate::admission::{self, Cluster};
 use crate::api::{Api, kinds};
+use crate::authz::rbac::escalation::Escalation;
 use crate::gateway::layers::limits::Limits;
 use crate::gateway::pki::Pki;
 use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
@@ -138,6 +139,7 @@ impl Builder {
         let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
         let api = Arc::new(Api {
             registry,
+            escalation: Escalation { rbac: identity.rbac.clone(), authorizer: identity.authorizer.clone() },
             reviews: identity.reviews(&state, &self.clock),
             state,
             admission,

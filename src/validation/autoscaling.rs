@@ -25,7 +25,7 @@ pub fn autoscaler(autoscaler: &Value, errors: &mut Errors) {
     let most = number(spec, "maxReplicas").unwrap_or(0);
     let path = SPEC.field("maxReplicas");
     if most < least.unwrap_or(1) {
-        errors.push(FieldError::invalid(&path, &most.into(), "must be greater than or equal to `minReplicas`"));
+        errors.push(FieldError::invalid(path, &most.into(), "must be greater than or equal to `minReplicas`"));
     }
     scale_target(&spec["scaleTargetRef"], &SPEC.field("scaleTargetRef"), errors);
     let list = SPEC.field("metrics");

@@ -12,9 +12,7 @@ const SPEC: Path<'static> = Path::root("spec");
 pub fn job(job: &Value, errors: &mut Errors) {
     spec(&job["spec"], &SPEC, errors);
     let spec = &job["spec"];
-    if !has(spec, "selector") {
-        errors.push(FieldError::required(SPEC.field("selector"), ""));
-    } else if !selector::takes(&spec["selector"], &spec["template"]) {
+    if has(spec, "selector") && !selector::takes(&spec["selector"], &spec["template"]) {
         let path = SPEC.field("template");
         let labels = spec["template"]["metadata"].get("labels").unwrap_or(&Value::Null);
         let at = path.field("metadata");

@@ -105,7 +105,7 @@ pub fn signing_request(request: &Value, errors: &mut Errors) {
     let path = SPEC.field("request");
     let given = text(spec, "request");
     if given.is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.push(FieldError::required(path, ""));
     } else {
         let pem = base64::engine::general_purpose::STANDARD.decode(given).unwrap_or_default();
         let right = memchr::memmem::find(&pem, b"-----BEGIN CERTIFICATE REQUEST-----").is_some();
@@ -116,7 +116,7 @@ pub fn signing_request(request: &Value, errors: &mut Errors) {
     let usages = items(spec, "usages");
     let list = SPEC.field("usages");
     if usages.is_empty() {
-        errors.push(FieldError::required(&list, ""));
+        errors.push(FieldError::required(list, ""));
     }
     for (i, usage) in usages.iter().enumerate() {
         if usages[..i].contains(usage) {
@@ -134,5 +134,80 @@ pub fn signing_request(request: &Value, errors: &mut Errors) {
     if let Some(seconds) = number(spec, "expirationSeconds").filter(|s| *s < 600) {
         let why = "may not specify a duration less than 600 seconds (10 minutes)";
         errors.push(FieldError::invalid(SPEC.field("expirationSeconds"), &seconds.into(), why));
+    }
+}
+
+/// An APIService; one without a Service is answered by this server itself.
+pub fn api_service(service: &Value, errors: &mut Errors) {
+    let spec = &service["spec"];
+    let (name, group, version) = (text(&service["metadata"], "name"), text(spec, "group"), text(spec, "version"));
+    let wanted = format!("{version}.{group}");
+    if name != wanted && !(group.is_empty() && name == format!("{version}.")) {
+        let why = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+        errors.push(invalid(&Path::root("metadata").field("name"), name, why));
+    }
+    if group.is_empty() && version != "v1" {
+        errors.push(FieldError::required(SPEC.field("group"), "only v1 may have an empty group and it better be legacy kube"));
+    }
+    if version.is_empty() {
+        errors.push(FieldError::required(SPEC.field("version"), ""));
+    } else {
+        errors.extend(names::label_1035(version).into_iter().map(|why| invalid(&SPEC.field("version"), version, why)));
+    }
+    for (name, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)] {
+        let value = number(spec, name).unwrap_or(0);
+        if !(1..=most).contains(&value) {
+            errors.push(FieldError::invalid(SPEC.field(name), &value.into(), format!("must be positive and less than {most}")));
+        }
+    }
+    let insecure = spec["insecureSkipTLSVerify"] == true;
+    let path = SPEC.field("insecureSkipTLSVerify");
+    if !has(spec, "service") {
+        if has(spec, "caBundle") && !text(spec, "caBundle").is_empty() {
+            errors.push(FieldError::invalid(SPEC.field("caBundle"), &spec["caBundle"], "local APIServices may not have a caBundle"));
+        }
+        if insecure {
+            errors.push(FieldError::invalid(path, &true.into(), "local APIServices may not have insecureSkipTLSVerify"));
+        }
+        return;
+    }
+    let at = SPEC.field("service");
+    for name in ["namespace", "name"] {
+        if text(&spec["service"], name).is_empty() {
+            errors.push(FieldError::required(at.field(name), ""));
+        }
+    }
+    if insecure && !text(spec, "caBundle").is_empty() {
+        errors.push(FieldError::invalid(path, &true.into(), "may not be true if caBundle is present"));
+    }
+}
+
+/// A RuntimeClass.
+pub fn runtime_class(class: &Value, errors: &mut Errors) {
+    let handler = text(class, "handler");
+    errors.extend(names::label(handler).into_iter().map(|why| invalid(&Path::root("handler"), handler, why)));
+}
+
+/// The handler of a RuntimeClass is settled.
+pub fn update_runtime_class(new: &Value, old: &Value, errors: &mut Errors) {
+    field::immutable(errors, new, old, &Path::object(), "handler");
+}
+
+/// A FlowSchema.
+pub fn flow_schema(schema: &Value, errors: &mut Errors) {
+    let spec = &schema["spec"];
+    let precedence = number(spec, "matchingPrecedence").unwrap_or(0);
+    let path = SPEC.field("matchingPrecedence");
+    if precedence <= 0 {
+        errors.push(FieldError::invalid(path, &precedence.into(), "must be a positive value"));
+    } else if precedence > 10_000 {
+        errors.push(FieldError::invalid(path, &precedence.into(), "must not be greater than 10000"));
+    }
+    if has(spec, "distinguisherMethod") {
+        one_of(errors, &spec["distinguisherMethod"], &SPEC.field("distinguisherMethod"), "type", true, &["ByNamespace", "ByUser"]);
+    }
+    let path = SPEC.field("priorityLevelConfiguration");
+    if text(&spec["priorityLevelConfiguration"], "name").is_empty() {
+        errors.push(FieldError::required(path.field("name"), "must reference a priority level"));
     }
 }

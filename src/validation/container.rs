@@ -345,7 +345,7 @@ pub fn resources(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
         resource(name, amount, &requests.key(name), errors);
         let Some(limit) = resources["limits"].get(name) else {
             if name.contains('/') || name.starts_with("hugepages-") {
-                errors.push(FieldError::required(&limits, "Limit must be set for non overcommitable resources"));
+                errors.push(FieldError::required(limits, "Limit must be set for non overcommitable resources"));
             }
             continue;
         };

@@ -104,10 +104,10 @@ fn versions(spec: &Value, errors: &mut Errors) {
     }
     let whole = spec.get("versions").unwrap_or(&Value::Null);
     if !unique {
-        errors.push(FieldError::invalid(&list, whole, "must contain unique version names"));
+        errors.push(FieldError::invalid(list, whole, "must contain unique version names"));
     }
     if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
-        errors.push(FieldError::invalid(&list, whole, "must have exactly one version marked as storage version"));
+        errors.push(FieldError::invalid(list, whole, "must have exactly one version marked as storage version"));
     }
 }
 
@@ -132,7 +132,7 @@ fn columns(version: &Value, path: &Path<'_>, errors: &mut Errors) {
     let list = path.field("selectableFields");
     let selectable = items(version, "selectableFields");
     if selectable.len() > 8 {
-        errors.push(FieldError::too_many(&list, selectable.len(), 8));
+        errors.push(FieldError::too_many(list, selectable.len(), 8));
     }
     for (i, selected) in selectable.iter().enumerate() {
         let path = list.index(i);

@@ -40,6 +40,9 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
         ("coordination.k8s.io", "leases") => cluster::lease(object, errors),
         ("scheduling.k8s.io", "priorityclasses") => cluster::priority_class(object, errors),
         ("certificates.k8s.io", "certificatesigningrequests") => cluster::signing_request(object, errors),
+        ("apiregistration.k8s.io", "apiservices") => cluster::api_service(object, errors),
+        ("node.k8s.io", "runtimeclasses") => cluster::runtime_class(object, errors),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => cluster::flow_schema(object, errors),
         ("admissionregistration.k8s.io", plural) => admission(plural, object, errors),
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition::create(object, errors),
         _ => {}
@@ -97,6 +100,7 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
             rbac::update_binding(new, old, resource.namespaced, errors);
         }
         ("scheduling.k8s.io", "priorityclasses") => cluster::update_priority_class(new, old, errors),
+        ("node.k8s.io", "runtimeclasses") => cluster::update_runtime_class(new, old, errors),
         ("certificates.k8s.io", "certificatesigningrequests") => {}
         // What has not changed was right when it was written, or was written before there was a rule.
         _ if same_but_metadata(new, old) => {}

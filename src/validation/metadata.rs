@@ -63,7 +63,7 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
         errors.extend(names::qualified(finalizer).into_iter().map(|why| field::invalid(&finalizers, finalizer, why)));
     }
     both_ways_to_delete(metadata, errors);
-    if resource.custom.is_none() {
+    if names_its_finalizers(resource) {
         known_finalizers(metadata, errors);
     }
 }
@@ -90,7 +90,7 @@ pub fn update(resource: &Resource, new: &Value, old: &Value, errors: &mut Errors
         field::immutable(errors, new, old, &METADATA, name);
     }
     common(new, errors);
-    if resource.custom.is_none() && new.get("finalizers") != old.get("finalizers") {
+    if names_its_finalizers(resource) && new.get("finalizers") != old.get("finalizers") {
         known_finalizers(new, errors);
     }
 }
@@ -158,7 +158,7 @@ fn owners(metadata: &Value, errors: &mut Errors) {
                     text(first, "name"),
                     text(owner, "name")
                 );
-                errors.push(FieldError::invalid(&list, metadata.get("ownerReferences").unwrap_or(&Value::Null), why));
+                errors.push(FieldError::invalid(list, metadata.get("ownerReferences").unwrap_or(&Value::Null), why));
             }
             controller = Some(owner);
         }
@@ -171,6 +171,11 @@ fn both_ways_to_delete(metadata: &Value, errors: &mut Errors) {
         let why = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(FieldError::invalid(METADATA.field("finalizers"), &Value::from(finalizers.to_vec()), why));
     }
+}
+
+/// Whether a kind wants finalizers with a domain: all built-in ones but those that describe other kinds.
+fn names_its_finalizers(resource: &Resource) -> bool {
+    resource.custom.is_none() && !matches!(&*resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
 }
 
 /// Built-in kinds take only finalizers with a domain, and the few that are as old as Kubernetes.

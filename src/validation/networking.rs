@@ -28,7 +28,7 @@ pub fn ingress(ingress: &Value, errors: &mut Errors) {
         let list = path.field("paths");
         let paths = items(http, "paths");
         if paths.is_empty() {
-            errors.push(FieldError::required(&list, ""));
+            errors.push(FieldError::required(list, ""));
         }
         for (i, one) in paths.iter().enumerate() {
             http_path(one, &list.index(i), errors);
@@ -161,7 +161,7 @@ pub fn network_policy(policy: &Value, errors: &mut Errors) {
     let types = items(spec, "policyTypes");
     let list = SPEC.field("policyTypes");
     if types.len() > 2 {
-        errors.push(FieldError::invalid(&list, &Value::from(types.to_vec()), "may not specify more than two policyTypes"));
+        errors.push(FieldError::invalid(list, &Value::from(types.to_vec()), "may not specify more than two policyTypes"));
         return;
     }
     for (i, kind) in types.iter().enumerate() {

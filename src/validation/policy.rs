@@ -66,7 +66,7 @@ pub fn mutating(policy: &Value, errors: &mut Errors) {
     let mutations = items(spec, "mutations");
     let list = SPEC.field("mutations");
     if mutations.is_empty() {
-        errors.push(FieldError::required(&list, "mutations must contain at least one item"));
+        errors.push(FieldError::required(list, "mutations must contain at least one item"));
     }
     for (i, mutation) in mutations.iter().enumerate() {
         let path = list.index(i);
@@ -125,7 +125,7 @@ fn matching(constraints: &Value, path: &Path<'_>, required: bool, errors: &mut E
         let rules = items(constraints, name);
         let list = path.field(name);
         if required && name == "resourceRules" && rules.is_empty() {
-            errors.push(FieldError::required(&list, ""));
+            errors.push(FieldError::required(list, ""));
         }
         for (i, rule) in rules.iter().enumerate() {
             webhook::rule_with_operations(rule, &list.index(i), errors);
@@ -194,7 +194,7 @@ pub fn binding(binding: &Value, validating: bool, errors: &mut Errors) {
     if let Some(reference) = object(spec, "paramRef") {
         let path = SPEC.field("paramRef");
         match (text(reference, "name").is_empty(), has(reference, "selector")) {
-            (true, false) => errors.push(FieldError::required(&path, "one of name or selector must be specified")),
+            (true, false) => errors.push(FieldError::required(path, "one of name or selector must be specified")),
             (false, true) => errors.push(FieldError::forbidden(path.field("name"), "name and selector are mutually exclusive")),
             _ => {}
         }
@@ -210,19 +210,19 @@ pub fn binding(binding: &Value, validating: bool, errors: &mut Errors) {
     let actions = items(spec, "validationActions");
     let path = SPEC.field("validationActions");
     if actions.is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.push(FieldError::required(path, ""));
     }
     const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
     for (i, action) in actions.iter().enumerate() {
         if !action.as_str().is_some_and(|a| ACTIONS.contains(&a)) {
-            errors.push(FieldError::not_supported(&path, action, &ACTIONS));
+            errors.push(FieldError::not_supported(path, action, &ACTIONS));
         }
         if actions[..i].contains(action) {
-            errors.push(FieldError::duplicate(&path, action));
+            errors.push(FieldError::duplicate(path, action));
         }
     }
     if ["Deny", "Warn"].iter().all(|word| actions.iter().any(|a| a == word)) {
         let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
-        errors.push(FieldError::invalid(&path, &Value::from(actions.to_vec()), why));
+        errors.push(FieldError::invalid(path, &Value::from(actions.to_vec()), why));
     }
 }

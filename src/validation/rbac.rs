@@ -19,7 +19,7 @@ pub fn role(role: &Value, namespaced: bool, errors: &mut Errors) {
     if role["aggregationRule"].is_object() {
         let chosen = items(&role["aggregationRule"], "clusterRoleSelectors");
         if chosen.is_empty() {
-            errors.push(FieldError::required(&selectors, "at least one clusterRoleSelector required if aggregationRule is non-nil"));
+            errors.push(FieldError::required(selectors, "at least one clusterRoleSelector required if aggregationRule is non-nil"));
         }
         for (i, one) in chosen.iter().enumerate() {
             selector::label_selector(one, &selectors.index(i), errors);
@@ -36,10 +36,10 @@ fn rule(rule: &Value, path: &Path<'_>, namespaced: bool, errors: &mut Errors) {
         let shown = Value::from(urls.to_vec());
         let path = path.field("nonResourceURLs");
         if namespaced {
-            errors.push(FieldError::invalid(&path, &shown, "namespaced rules cannot apply to non-resource URLs"));
+            errors.push(FieldError::invalid(path, &shown, "namespaced rules cannot apply to non-resource URLs"));
         }
         if ["apiGroups", "resources", "resourceNames"].iter().any(|name| !items(rule, name).is_empty()) {
-            errors.push(FieldError::invalid(&path, &shown, "rules cannot apply to both regular resources and non-resource URLs"));
+            errors.push(FieldError::invalid(path, &shown, "rules cannot apply to both regular resources and non-resource URLs"));
         }
         return;
     }

@@ -13,8 +13,10 @@ use super::formats;
 use crate::schema::{Constraints, ListType, ObjectShape, Schema, SchemaRef, Shape};
 use crate::status::{FieldError, FieldReason};
 
-/// Patterns that have been compiled; `None` for one that is none.
-static PATTERNS: LazyLock<RwLock<HashMap<Box<str>, Option<Arc<Regex>>>>> = LazyLock::new(RwLock::default);
+type Patterns = HashMap<Box<str>, Option<Arc<Regex>>>;
+
+/// Patterns that have been compiled; `None` for one that cannot be, to which nothing is held.
+static PATTERNS: LazyLock<RwLock<Patterns>> = LazyLock::new(RwLock::default);
 /// When to begin anew: definitions come and go, and nobody counts the patterns that are still in use.
 const MOST_PATTERNS: usize = 10_000;
 
@@ -193,9 +195,8 @@ fn bounds(c: &Constraints, value: &Value, path: &Path<'_>, errors: &mut Errors) 
                 errors.push(FieldError::too_long(path, usize::try_from(max).unwrap_or(usize::MAX)));
             } else if let Some(min) = c.min_length.filter(|min| length() < *min) {
                 wrong(value, format!("should be at least {min} chars long"));
-            }
-            if let Some(pattern) = &c.pattern
-                && !compiled(pattern).is_some_and(|regex| regex.is_match(text))
+            } else if let Some(pattern) = &c.pattern
+                && compiled(pattern).is_some_and(|regex| !regex.is_match(text))
             {
                 let detail = format!("{path} in body should match '{pattern}'");
                 errors.push(FieldError::invalid(path, value, detail));
@@ -247,7 +248,8 @@ fn compiled(pattern: &str) -> Option<Arc<Regex>> {
     if let Some(known) = PATTERNS.read().get(pattern) {
         return known.clone();
     }
-    let regex = Regex::new(pattern).ok().map(Arc::new);
+    // Bounded repetitions of classes of Unicode grow large, and Go has no bound to compare with.
+    let regex = regex::RegexBuilder::new(pattern).size_limit(64 << 20).build().ok().map(Arc::new);
     let mut patterns = PATTERNS.write();
     if patterns.len() >= MOST_PATTERNS {
         patterns.clear();

@@ -46,7 +46,7 @@ pub fn node_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     let terms = items(selector, "nodeSelectorTerms");
     let list = path.field("nodeSelectorTerms");
     if terms.is_empty() {
-        errors.push(FieldError::required(&list, "must have at least one node selector term"));
+        errors.push(FieldError::required(list, "must have at least one node selector term"));
     }
     for (i, term) in terms.iter().enumerate() {
         node_selector_term(term, &list.index(i), errors);

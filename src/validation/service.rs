@@ -18,7 +18,7 @@ pub fn service(service: &Value, errors: &mut Errors) {
     let ports = items(spec, "ports");
     let list = SPEC.field("ports");
     if ports.is_empty() && !headless && kind != "ExternalName" {
-        errors.push(FieldError::required(&list, ""));
+        errors.push(FieldError::required(list, ""));
     }
     match kind {
         "LoadBalancer" | "NodePort" if headless => {
@@ -131,7 +131,7 @@ fn addresses(spec: &Value, errors: &mut Errors) {
         }
     }
     if ips.len() > 2 {
-        errors.push(FieldError::invalid(&list, &Value::from(ips.to_vec()), "may only hold up to 2 values"));
+        errors.push(FieldError::invalid(list, &Value::from(ips.to_vec()), "may only hold up to 2 values"));
     }
     let list = SPEC.field("ipFamilies");
     for (i, family) in items(spec, "ipFamilies").iter().enumerate() {
@@ -143,7 +143,7 @@ fn addresses(spec: &Value, errors: &mut Errors) {
     if !items(spec, "loadBalancerSourceRanges").is_empty() {
         let path = SPEC.field("loadBalancerSourceRanges");
         if text(spec, "type") != "LoadBalancer" {
-            errors.push(FieldError::forbidden(&path, "may only be used when `type` is 'LoadBalancer'"));
+            errors.push(FieldError::forbidden(path, "may only be used when `type` is 'LoadBalancer'"));
         }
         for (i, range) in items(spec, "loadBalancerSourceRanges").iter().filter_map(Value::as_str).enumerate() {
             if !super::formats::is_cidr(range.trim()) {
@@ -199,10 +199,8 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     if text(new_spec, "type") != "ExternalName" && text(old_spec, "type") != "ExternalName" {
         let (ips, before) = (items(new_spec, "clusterIPs"), items(old_spec, "clusterIPs"));
         let list = SPEC.field("clusterIPs");
-        for i in 0..before.len().min(1) {
-            if ips.get(i).is_none_or(|ip| *ip != before[i]) && before[i].as_str().is_some_and(|ip| !ip.is_empty()) {
-                errors.push(FieldError::invalid(list.index(i), &Value::from(ips.to_vec()), "may not change once set"));
-            }
+        if before.first().is_some_and(|ip| ip.as_str().is_some_and(|ip| !ip.is_empty()) && ips.first() != Some(ip)) {
+            errors.push(FieldError::invalid(list.index(0), &Value::from(ips.to_vec()), "may not change once set"));
         }
     }
     service(new, errors);
@@ -214,7 +212,7 @@ pub fn endpoints(endpoints: &Value, errors: &mut Errors) {
     for (i, subset) in items(endpoints, "subsets").iter().enumerate() {
         let path = list.index(i);
         if items(subset, "addresses").is_empty() && items(subset, "notReadyAddresses").is_empty() {
-            errors.push(FieldError::required(&path, "must specify `addresses` or `notReadyAddresses`"));
+            errors.push(FieldError::required(path, "must specify `addresses` or `notReadyAddresses`"));
         }
         for name in ["addresses", "notReadyAddresses"] {
             let list = path.field(name);
@@ -246,14 +244,14 @@ pub fn endpoint_slice(slice: &Value, errors: &mut Errors) {
     let endpoints = items(slice, "endpoints");
     let list = Path::root("endpoints");
     if endpoints.len() > 1000 {
-        errors.push(FieldError::too_many(&list, endpoints.len(), 1000));
+        errors.push(FieldError::too_many(list, endpoints.len(), 1000));
     }
     for (i, endpoint) in endpoints.iter().enumerate() {
         let path = list.index(i);
         let path = path.field("addresses");
         let addresses = items(endpoint, "addresses");
         if addresses.is_empty() {
-            errors.push(FieldError::required(&path, "must contain at least 1 address"));
+            errors.push(FieldError::required(path, "must contain at least 1 address"));
         }
         for (i, address) in addresses.iter().filter_map(Value::as_str).enumerate() {
             let right = match kind {

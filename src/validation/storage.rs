@@ -47,14 +47,14 @@ fn access_modes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let modes = items(spec, "accessModes");
     let list = path.field("accessModes");
     if modes.is_empty() {
-        errors.push(FieldError::required(&list, "at least 1 access mode is required"));
+        errors.push(FieldError::required(list, "at least 1 access mode is required"));
     }
     for mode in modes.iter().filter(|m| !m.as_str().is_some_and(|m| MODES.contains(&m))) {
-        errors.push(FieldError::not_supported(&list, mode, &MODES));
+        errors.push(FieldError::not_supported(list, mode, &MODES));
     }
     if modes.len() > 1 && modes.iter().any(|m| m == "ReadWriteOncePod") {
         let why = "may not use ReadWriteOncePod with other access modes";
-        errors.push(FieldError::forbidden(&list, why));
+        errors.push(FieldError::forbidden(list, why));
     }
 }
 
@@ -123,9 +123,9 @@ pub fn volume(volume: &Value, errors: &mut Errors) {
     access_modes(spec, &SPEC, errors);
     let path = SPEC.field("capacity");
     if map(spec, "capacity").is_none_or(serde_json::Map::is_empty) {
-        errors.push(FieldError::required(&path, ""));
+        errors.push(FieldError::required(path, ""));
     } else if spec["capacity"].get("storage").is_none() || map(spec, "capacity").is_some_and(|c| c.len() > 1) {
-        errors.push(FieldError::not_supported(&path, &spec["capacity"], &["storage"]));
+        errors.push(FieldError::not_supported(path, &spec["capacity"], &["storage"]));
     }
     for (name, amount) in entries(spec, "capacity") {
         positive(amount, &path.key(name), errors);
@@ -213,7 +213,7 @@ pub fn quota(quota: &Value, errors: &mut Errors) {
     let path = SPEC.field("scopes");
     let scopes = items(&quota["spec"], "scopes");
     if !scopes.iter().all(|s| s.as_str().is_some_and(|s| SCOPES.contains(&s))) {
-        errors.push(FieldError::invalid(&path, &Value::from(scopes.to_vec()), "unsupported scope"));
+        errors.push(FieldError::invalid(path, &Value::from(scopes.to_vec()), "unsupported scope"));
     }
 }
 

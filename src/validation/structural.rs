@@ -57,6 +57,7 @@ pub fn validate(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
     if errors.len() > before {
         return;
     }
+    defaults(schema, path, errors);
     let mut costs = Costs { total: 0, rules: Vec::new() };
     expressions(schema, path, true, Some(1), None, &mut costs, errors);
     if costs.total > STATIC_ESTIMATED_CRD_COST_LIMIT {
@@ -84,7 +85,7 @@ fn structure(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors)
     let preserves = schema["x-kubernetes-preserve-unknown-fields"] == true;
     let int_or_string = schema["x-kubernetes-int-or-string"] == true;
     if kind.is_empty() {
-        if !int_or_string && !(preserves && !matches!(place, Place::Root)) {
+        if !int_or_string && (!preserves || matches!(place, Place::Root)) {
             let where_ = match place {
                 Place::Root => "at the root",
                 Place::Field => "for specified object fields",
@@ -106,7 +107,7 @@ fn structure(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors)
         errors.push(invalid(&path.field("type"), kind, "must be object if x-kubernetes-embedded-resource is true"));
     }
     let pattern = text(schema, "pattern");
-    if let Err(error) = regex::Regex::new(pattern) {
+    if let Err(error @ regex::Error::Syntax(_)) = regex::Regex::new(pattern) {
         let why = format!("must be a valid regular expression, but isn't: {}", error.to_string().replace('\n', " "));
         errors.push(invalid(&path.field("pattern"), pattern, why));
     }
@@ -121,7 +122,11 @@ fn structure(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors)
     if let Some(not) = object(schema, "not") {
         nested(not, &path.field("not"), false, errors);
     }
-    if let Some(default) = schema.get("default").filter(|_| !kind.is_empty()) {
+}
+
+/// Defaults are values of their own schemas; looked at only once the schema is known to be structural.
+fn defaults(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(default) = schema.get("default") {
         let mut found = Vec::new();
         super::schema::validate(&crate::schema::custom::compile_schema(schema), default, None, &mut found);
         let at = path.field("default").to_string();
@@ -135,6 +140,15 @@ fn structure(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors)
             };
             error.field = place;
             errors.push(error);
+        }
+    }
+    let properties = path.field("properties");
+    for (name, property) in entries(schema, "properties") {
+        defaults(property, &properties.key(name), errors);
+    }
+    for word in ["additionalProperties", "items"] {
+        if let Some(inner) = object(schema, word) {
+            defaults(inner, &path.field(word), errors);
         }
     }
 }
@@ -209,7 +223,7 @@ fn inner(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors) {
             let known = |name: &String| matches!(name.as_str(), "name" | "generateName");
             if entries(property, "properties").any(|(name, _)| !known(name)) {
                 let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-                errors.push(FieldError::forbidden(&path, why));
+                errors.push(FieldError::forbidden(path, why));
             }
         }
         structure(property, &path, Place::Field, errors);
@@ -330,7 +344,7 @@ fn expression(
     let often = times.unwrap_or_else(|| cel_schema.max_cardinality());
     let cost = program.cost_estimate().max.saturating_mul(often);
     if cost > STATIC_ESTIMATED_COST_LIMIT {
-        errors.push(FieldError::forbidden(&at, too_expensive("estimated rule cost", cost, STATIC_ESTIMATED_COST_LIMIT)));
+        errors.push(FieldError::forbidden(at, too_expensive("estimated rule cost", cost, STATIC_ESTIMATED_COST_LIMIT)));
     }
     costs.total = costs.total.saturating_add(cost);
     costs.rules.push((cost, at.to_string()));
@@ -344,7 +358,7 @@ fn expression(
             let cost = program.cost_estimate().max.saturating_mul(often);
             if cost > STATIC_ESTIMATED_COST_LIMIT {
                 let why = too_expensive("estimated messageExpression cost", cost, STATIC_ESTIMATED_COST_LIMIT);
-                errors.push(FieldError::forbidden(&at, why));
+                errors.push(FieldError::forbidden(at, why));
             }
             costs.total = costs.total.saturating_add(cost);
             costs.rules.push((cost, at.to_string()));

@@ -124,7 +124,7 @@ fn projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         let kinds = ["clusterTrustBundle", "configMap", "downwardAPI", "podCertificate", "secret", "serviceAccountToken"];
         if kinds.iter().filter(|k| has(one, k)).count() > 1 {
-            errors.push(FieldError::forbidden(&path, "may not specify more than 1 volume type per source"));
+            errors.push(FieldError::forbidden(path, "may not specify more than 1 volume type per source"));
         }
     }
 }

@@ -75,11 +75,11 @@ pub fn rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) 
     let operations = items(rule, "operations");
     let list = path.field("operations");
     if operations.is_empty() {
-        errors.push(FieldError::required(&list, ""));
+        errors.push(FieldError::required(list, ""));
     }
     if operations.len() > 1 && operations.iter().any(|o| o == "*") {
         let why = "if '*' is present, must not specify other operations";
-        errors.push(FieldError::invalid(&list, &Value::from(operations.to_vec()), why));
+        errors.push(FieldError::invalid(list, &Value::from(operations.to_vec()), why));
     }
     const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     for (i, operation) in operations.iter().enumerate() {
@@ -106,14 +106,14 @@ pub fn rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) 
     let resources = items(rule, "resources");
     let list = path.field("resources");
     if resources.is_empty() {
-        errors.push(FieldError::required(&list, ""));
+        errors.push(FieldError::required(list, ""));
     }
     for (i, _) in resources.iter().enumerate().filter(|(_, r)| r.as_str().is_none_or(str::is_empty)) {
         errors.push(FieldError::required(list.index(i), ""));
     }
     if resources.len() > 1 && resources.iter().any(|r| r == "*/*") {
         let why = "if '*/*' is present, must not specify other resources";
-        errors.push(FieldError::invalid(&list, &Value::from(resources.to_vec()), why));
+        errors.push(FieldError::invalid(list, &Value::from(resources.to_vec()), why));
     }
     one_of(errors, rule, path, "scope", false, &["*", "Cluster", "Namespaced"]);
 }
@@ -181,7 +181,7 @@ pub fn match_conditions(value: &Value, path: &Path<'_>, site: Site, errors: &mut
     let list = path.field("matchConditions");
     let conditions = items(value, "matchConditions");
     if conditions.len() > 64 {
-        errors.push(FieldError::too_many(&list, conditions.len(), 64));
+        errors.push(FieldError::too_many(list, conditions.len(), 64));
     }
     for (i, condition) in conditions.iter().enumerate() {
         let path = list.index(i);

@@ -60,11 +60,9 @@ fn rolling_update(update: &Value, path: &Path<'_>, errors: &mut Errors) {
 /// A number from zero on, or a share.
 pub fn amount_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
-        Value::String(text) => {
-            if !text.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
-                let why = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
-                errors.push(invalid(path, text, why));
-            }
+        Value::String(text) if !text.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) => {
+            let why = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+            errors.push(invalid(path, text, why));
         }
         Value::Number(n) if n.as_i64().is_some_and(|n| n < 0) => {
             errors.push(FieldError::invalid(path, value, "must be greater than or equal to 0"));
@@ -154,7 +152,7 @@ pub fn stateful_set(set: &Value, errors: &mut Errors) {
             "RollingUpdate" => non_negative(errors, &strategy["rollingUpdate"], &path.field("rollingUpdate"), "partition"),
             other => {
                 let why = "must be 'RollingUpdate' or 'OnDelete'";
-                errors.push(FieldError::invalid(&path, &serde_json::json!({"type": other}), why));
+                errors.push(FieldError::invalid(path, &serde_json::json!({"type": other}), why));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The small strategies: what a built-in kind does by code because no table can say it.
 
 mod definitions;
+mod jobs;
 mod namespaces;
 mod pods;
 pub mod services;
@@ -17,6 +18,7 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Val
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pods::prepare_for_create(object),
         ("", "namespaces") => namespaces::prepare_for_create(object),
+        ("batch", "jobs") => jobs::prepare_for_create(object),
         ("", "services") => return services::prepare_for_create(api, object).await,
         ("apiextensions.k8s.io", "customresourcedefinitions") => definitions::prepare_for_create(api, object),
         _ => {}
