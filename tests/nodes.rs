@@ -136,7 +136,7 @@ impl Cluster {
     }
 
     async fn running(&self, name: &str) -> Value {
-        self.wait(name, |pod| ready(pod)).await
+        self.wait(name, ready).await
     }
 
     /// `reason: message` of the events about a Pod, in order of their first occurrence, as soon as there is one of `reason`.
