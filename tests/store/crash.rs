@@ -163,7 +163,8 @@ fn a_writer_killed_two_hundred_times_loses_nothing_that_it_was_told_is_durable()
         drop(store);
         std::fs::remove_file(&copy).unwrap();
     }
-    assert!(total > 1000, "only {total} writes were acknowledged");
+    // How many a round gets done depends on the machine; a test in which nearly none was acknowledged would show nothing.
+    assert!(total > KILLS as usize, "only {total} writes were acknowledged");
 }
 
 /// Looks at what a kill left behind; answers with the newest revision.
