@@ -154,8 +154,10 @@ pub fn read_patch(kind: PatchType, bytes: &[u8]) -> Result<Value, Status> {
             yaml::parse(&text).map_err(|e| Status::bad_request(format!("error decoding patch: error converting YAML to JSON: {e}")))?;
         return Ok(document.value);
     }
-    serde_json::from_slice(bytes)
-        .map_err(|_| Status::bad_request(format!("error decoding patch: {}", crate::schema::syntax::explain(bytes))))
+    serde_json::from_slice(bytes).map_err(|_| match kind {
+        PatchType::Merge => Status::bad_request("invalid JSON patch"),
+        _ => Status::bad_request(format!("error decoding patch: {}", crate::schema::syntax::explain(bytes))),
+    })
 }
 
 /// Applies a patch that keeps no ownership to a document.

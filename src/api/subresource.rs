@@ -38,7 +38,7 @@ impl Api {
             ("serviceaccounts", "token") => {
                 let body = decode_plain(&parts.headers, bytes, "authentication.k8s.io/v1", "TokenRequest")?;
                 let issued = self.reviews.token_request(&target.namespace, &target.name, body)?;
-                target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", issued.credential_id);
+                target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", issued.credential_id));
                 Ok(Answer::Value(201, issued.review))
             }
             ("pods", "log") => self.log(target).await,
@@ -99,8 +99,16 @@ impl Api {
         let container = container_of(pod, &target.name, &asked)?;
         let Some(kubelet) = self.nodes.server(node) else { return Err(Status::not_found("", "pods", node)) };
         let path = format!("/containerLogs/{}/{}/{container}", target.namespace, target.name);
-        let response = kubelet.get(&path, &target.context.query).await;
-        Ok(Answer::Response(response.map(Body::new)))
+        let response = kubelet.get(&path, &target.context.query).await.map(Body::new);
+        match response.status().as_u16() {
+            200 => Ok(Answer::Response(response)),
+            code => {
+                // The kubelet answers in plain text; clients of this API read a Status.
+                let text = super::body::read(response.into_body()).await?;
+                let reason = if code == 404 { "NotFound" } else { "BadRequest" };
+                Err(Status::new(code, reason, String::from_utf8_lossy(&text).trim_end()))
+            }
+        }
     }
 
     async fn scale(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {

@@ -78,6 +78,8 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Val
         && let Some(map) = object.as_object_mut()
     {
         map.remove("status");
+        // What a typed server always writes of a status is there from the beginning.
+        crate::schema::default::apply_defaults(object, resource);
     }
     super::kinds::prepare_for_create(api, resource, object).await
 }
