@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod cli;

@@ -5,23 +5,40 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 /// One step of a request's way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
     /// The hop: `authenticate`, `authorize`, `mutate`, `validate`, `store`, …
-    pub hop: &'static str,
+    pub hop: Cow<'static, str>,
     /// Who took it: an authenticator, an authoriser, a plugin, a policy, a webhook.
     pub name: Cow<'static, str>,
     /// How it ended, in a word or two: `matched`, `skipped`, `allowed`, `denied`, …
     pub verdict: Cow<'static, str>,
     /// Why, and whatever else is worth keeping (a diff, a cost, the values of an expression).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub detail: Option<Value>,
-    /// When it ended, counted from the arrival of the request.
+    /// When it ended, counted from the arrival of the request; in microseconds where it is written down.
+    #[serde(with = "micros")]
     pub at: Duration,
-    /// How long it took.
+    /// How long it took; in microseconds where it is written down.
+    #[serde(with = "micros")]
     pub took: Duration,
+}
+
+/// A duration as whole microseconds.
+mod micros {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(duration.as_micros() as u64)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_micros)
+    }
 }
 
 /// The trace of one request: its steps, the warnings for the client and the annotations for the audit event.
@@ -59,7 +76,14 @@ impl Trace {
         since: Instant,
         detail: Option<Value>,
     ) {
-        let step = Step { hop, name: name.into(), verdict: verdict.into(), detail, at: self.start.elapsed(), took: since.elapsed() };
+        let step = Step {
+            hop: Cow::Borrowed(hop),
+            name: name.into(),
+            verdict: verdict.into(),
+            detail,
+            at: self.start.elapsed(),
+            took: since.elapsed(),
+        };
         self.inner.lock().steps.push(step);
     }
 

@@ -1,0 +1,13 @@
+//! What happened: every request leaves an audit event as Kubernetes defines it, with the trace of its way through the server.
+//!
+//! One stream, many readers: the layer `gateway::layers::audit` hands a finished request to the recorder, which writes the event
+//! (at the level that the policy asks for) to the sinks and the event with its trace to the [`archive`]. The archive answers
+//! `usher audit`, `usher explain`, `usher trace` and everything under `/usher/v1/`.
+
+pub mod archive;
+pub mod event;
+pub mod filter;
+
+pub use archive::Archive;
+pub use event::{Event, Level, Stage, Story};
+pub use filter::Filter;
