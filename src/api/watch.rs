@@ -1,6 +1,7 @@
 //! WATCH: a stream of events, framed as the client wants them. Plain JSON frames are made once per event and shared by all
 //! watchers; the other forms are made per watcher.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::negotiate::Format;
 use super::options::{ListOptions, VersionMatch};
@@ -64,16 +67,18 @@ impl Api {
         };
         // A real server picks a random end between 30 and 60 minutes, so that clients do not all come back at once.
         let seconds = options.timeout_seconds.unwrap_or_else(|| 1800 + u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * 7);
+        let now = Instant::now();
+        let deadline = now + Duration::from_secs(seconds);
+        let next_bookmark = now + BOOKMARK.min(Duration::from_secs(seconds.saturating_sub(2).max(1)));
         let running = Running {
             watcher,
             framer,
-            bookmarks: options.bookmarks,
             stream_end: stream_end && options.bookmarks,
-            deadline: tokio::time::Instant::now() + Duration::from_secs(seconds),
-            next_bookmark: tokio::time::Instant::now() + BOOKMARK.min(Duration::from_secs(seconds.saturating_sub(2).max(1))),
+            deadline,
+            next_bookmark: options.bookmarks.then_some(next_bookmark),
+            alarm: Box::pin(sleep_until(if options.bookmarks { next_bookmark.min(deadline) } else { deadline })),
             told: 0,
-            shutdown: self.shutdown.clone(),
-            done: false,
+            shutdown: Box::pin(self.shutdown.clone().cancelled_owned()),
         };
         Ok(stream_response(content_type, Body::from_stream(futures::stream::unfold(running, Running::piece))))
     }
@@ -89,23 +94,21 @@ fn stream_response(content_type: &'static str, body: Body) -> Response<Body> {
 struct Running {
     watcher: Watcher,
     framer: Framer,
-    bookmarks: bool,
     stream_end: bool,
-    deadline: tokio::time::Instant,
-    next_bookmark: tokio::time::Instant,
+    deadline: Instant,
+    next_bookmark: Option<Instant>,
+    /// Rings for the bookmark or the deadline, whichever is first. Kept, as the next one is, because a watcher is woken for every
+    /// event and a timer that is made anew each time would cost more than the event.
+    alarm: Pin<Box<Sleep>>,
     /// Everything up to this revision has been told.
     told: Revision,
-    shutdown: tokio_util::sync::CancellationToken,
-    done: bool,
+    shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Running {
     /// The next piece of the body: whatever there is to tell, as soon as there is something.
     async fn piece(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
         loop {
-            if self.done {
-                return None;
-            }
             let mut out: Vec<Bytes> = Vec::new();
             let seen = self.framer.api.state.revision();
             match self.watcher.take() {
@@ -133,10 +136,11 @@ impl Running {
             self.told = seen;
             tokio::select! {
                 () = self.watcher.changed() => {}
-                () = self.shutdown.cancelled() => return None,
-                () = tokio::time::sleep_until(self.deadline) => self.done = true,
-                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
-                    self.next_bookmark += BOOKMARK;
+                () = &mut self.shutdown => return None,
+                () = &mut self.alarm => {
+                    let next = self.next_bookmark.filter(|next| *next < self.deadline)?;
+                    self.next_bookmark = Some(next + BOOKMARK);
+                    self.alarm.as_mut().reset((next + BOOKMARK).min(self.deadline));
                     let frame = self.framer.bookmark(self.told, false);
                     return Some((Ok(frame), self));
                 }

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::cork::cork;
 use crate::authn::PeerCertificates;
 
 /// How long a peer may take for its handshake, and for the head of a request.
@@ -92,10 +93,21 @@ async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, 
         .max_send_buf_size(256 << 10)
         .max_concurrent_streams(2000)
         .max_header_list_size(64 << 10);
-    let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    let watched = graceful.watch(served);
-    drop(graceful);
-    if let Err(error) = watched.await {
+    let ended = match stream.get_ref().1.alpn_protocol() {
+        // Many small frames from many streams, of which nobody takes the socket over: they may go out together.
+        Some(b"h2") => {
+            let (stream, cork) = cork(stream);
+            let served = graceful.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
+            drop(graceful);
+            cork.drive(served).await
+        }
+        _ => {
+            let served = graceful.watch(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned());
+            drop(graceful);
+            served.await
+        }
+    };
+    if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection ended");
     }
 }

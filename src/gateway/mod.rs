@@ -1,6 +1,7 @@
 //! The front door: listener and TLS, the HTTP stack as a list of layers, and the router behind it. Everything that
 //! comes in, from a socket or from inside the process, takes the same way through [`stack`].
 
+pub mod cork;
 pub mod documents;
 pub mod health;
 pub mod layers;

@@ -7,6 +7,7 @@ pub mod selector;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::store::{Key, Revision};
@@ -71,6 +72,14 @@ impl Object {
         }
     }
 
+    /// A field as a field selector compares it, without keeping a parsed form: one string is no reason to hold the whole object twice.
+    pub fn field(&self, path: &str) -> String {
+        match self.parsed.get() {
+            Some(value) => selector::field_text(value, path),
+            None => selector::field_text(&branch(&self.json, path), path),
+        }
+    }
+
     /// The labels, read when first asked for.
     pub fn labels(&self) -> &[(Box<str>, Box<str>)] {
         self.labels.get_or_init(|| {
@@ -94,6 +103,43 @@ impl Object {
     /// The same object told at another revision: what a watcher sees when an object leaves its selection.
     pub fn at(&self, revision: Revision) -> Object {
         Object::new(self.key.clone(), revision, &self.stored())
+    }
+}
+
+/// The part of a JSON object that a dotted path leads through, everything beside it left out.
+fn branch(json: &[u8], path: &str) -> Value {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    Branch(path).deserialize(&mut reader).unwrap_or_default()
+}
+
+struct Branch<'p>(&'p str);
+
+impl<'de> DeserializeSeed<'de> for Branch<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        if self.0.is_empty() { Value::deserialize(reader) } else { reader.deserialize_map(self) }
+    }
+}
+
+impl<'de> Visitor<'de> for Branch<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let (first, rest) = self.0.split_once('.').unwrap_or((self.0, ""));
+        let mut found = Map::new();
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            if key == first {
+                found.insert(first.to_owned(), map.next_value_seed(Branch(rest))?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found.into())
     }
 }
 
@@ -218,6 +264,17 @@ mod tests {
         assert!(object.item().starts_with(b"\"metadata\":{\"resourceVersion\":\"42\","));
         assert_eq!(object.at(43).value()["metadata"]["resourceVersion"], "43");
         assert_eq!(&object.at(43).value()["data"], &value["data"]);
+    }
+
+    #[test]
+    fn a_single_field_is_read_without_the_rest() {
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}, "spec": {"a": [{"nodeName": 1}], "nodeName": "n\u{e9}\n", "hostNetwork": true}});
+        let object = Object::new("/registry/pods/d/x".into(), 1, &canonical(&pod));
+        let fields = ["spec.nodeName", "spec.hostNetwork", "metadata.name", "status.phase", "spec.nodeName.deeper", "spec.a"];
+        let read = fields.map(|field| object.field(field));
+        let parsed = fields.map(|field| selector::field_text(object.value(), field));
+        assert_eq!(read, parsed);
+        assert_eq!(read[0], "n\u{e9}\n");
     }
 
     #[test]

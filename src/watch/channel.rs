@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 
 use super::Settings;
+use super::bell::Bell;
 use crate::object::Object;
 use crate::store::Revision;
 
@@ -82,7 +83,7 @@ pub fn frame(kind: EventKind, object: &[u8]) -> Bytes {
 /// The ring and its bell.
 pub(super) struct Channel {
     ring: RwLock<Ring>,
-    bell: tokio::sync::watch::Sender<()>,
+    bell: Arc<Bell>,
 }
 
 struct Ring {
@@ -98,7 +99,7 @@ struct Ring {
 impl Channel {
     pub fn new(floor: Revision, settings: Settings) -> Self {
         let ring = Ring { events: VecDeque::new(), first: 0, floor, bytes: 0, settings };
-        Channel { ring: RwLock::new(ring), bell: tokio::sync::watch::channel(()).0 }
+        Channel { ring: RwLock::new(ring), bell: Bell::new() }
     }
 
     /// Adds an event; the bell is rung by the caller once the state is in order.
@@ -116,7 +117,7 @@ impl Channel {
     }
 
     pub fn ring_bell(&self) {
-        self.bell.send_replace(());
+        self.bell.ring();
     }
 
     pub fn subscribe(&self) -> tokio::sync::watch::Receiver<()> {

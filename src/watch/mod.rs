@@ -4,6 +4,7 @@
 //!
 //! A resource is loaded when somebody first looks at it, which keeps start-up instant.
 
+mod bell;
 mod channel;
 mod topic;
 mod watcher;
@@ -121,14 +122,21 @@ impl State {
     }
 
     fn apply(&self, changes: &[Change]) {
+        let mut changed: Vec<Arc<Topic>> = Vec::new();
         for change in changes {
             let topic = self.topics.read().get(storage_of(&change.key)).cloned();
             if let Some(topic) = topic {
                 topic.apply(change);
+                if changed.iter().all(|known| !Arc::ptr_eq(known, &topic)) {
+                    changed.push(topic);
+                }
             }
         }
         if let Some(last) = changes.last() {
             self.advance(last.revision);
+        }
+        for topic in changed {
+            topic.ring();
         }
     }
 

@@ -11,7 +11,6 @@ use tokio::sync::OnceCell;
 use super::channel::{Channel, Event, EventKind};
 use super::{Settings, watcher};
 use crate::object::Object;
-use crate::object::selector::field_text;
 use crate::store::{self, At, Change, Key, Range, Revision, Store};
 
 /// Told of every change of a resource before the write is acknowledged, in order, on the thread that commits: must be quick
@@ -49,6 +48,10 @@ struct Inner {
     pending: Option<Vec<Change>>,
     channel: Arc<Channel>,
     by_value: HashMap<Box<str>, Arc<Channel>>,
+    /// With so many channels by value, it is time to look for those that nobody listens to.
+    by_value_most: usize,
+    /// The channels whose bell is still to be rung.
+    to_ring: Vec<Arc<Channel>>,
     observers: Vec<Arc<dyn Observer>>,
 }
 
@@ -60,6 +63,8 @@ impl Topic {
             pending: Some(Vec::new()),
             channel: Arc::new(Channel::new(0, settings)),
             by_value: HashMap::new(),
+            by_value_most: 16,
+            to_ring: Vec::new(),
             observers: Vec::new(),
         };
         // The one field that thousands of watchers select on, each with another value.
@@ -104,14 +109,18 @@ impl Topic {
             pending.push(change.clone());
             return;
         }
-        let rung = self.apply_to(&mut inner, change);
-        drop(inner);
+        self.apply_to(&mut inner, change);
+    }
+
+    /// Tells the watchers that something happened, once for all that did.
+    pub(super) fn ring(&self) {
+        let rung = std::mem::take(&mut self.inner.write().to_ring);
         for channel in rung {
             channel.ring_bell();
         }
     }
 
-    fn apply_to(&self, inner: &mut Inner, change: &Change) -> Vec<Arc<Channel>> {
+    fn apply_to(&self, inner: &mut Inner, change: &Change) {
         inner.revision = change.revision;
         let object = Arc::new(Object::new(change.key.clone(), change.revision, &change.value));
         let (kind, previous) = if change.deleted {
@@ -124,21 +133,25 @@ impl Topic {
             observer.changed(previous.as_ref(), (!change.deleted).then_some(&object));
         }
         let event = Arc::new(Event::new(kind, object, previous));
-        let mut rung = vec![inner.channel.clone()];
         inner.channel.push(event.clone());
+        if inner.to_ring.is_empty() {
+            inner.to_ring.push(inner.channel.clone());
+        }
         if let Some(field) = self.indexed.filter(|_| !inner.by_value.is_empty()) {
-            // A channel that only this table holds has no watcher left.
-            inner.by_value.retain(|_, channel| Arc::strong_count(channel) > 1);
-            let now = field_text(event.object.value(), field);
-            let before = event.previous.as_ref().map(|p| field_text(p.value(), field));
+            let now = event.object.field(field);
+            let before = event.previous.as_ref().map(|p| p.field(field));
             for value in std::iter::once(&now).chain(before.as_ref().filter(|b| **b != now)) {
-                if let Some(channel) = inner.by_value.get(value.as_str()) {
-                    channel.push(event.clone());
-                    rung.push(channel.clone());
+                match inner.by_value.get(value.as_str()) {
+                    // A channel that only this table holds has no watcher left.
+                    Some(channel) if Arc::strong_count(channel) == 1 => drop(inner.by_value.remove(value.as_str())),
+                    Some(channel) => {
+                        channel.push(event.clone());
+                        inner.to_ring.push(channel.clone());
+                    }
+                    None => {}
                 }
             }
         }
-        rung
     }
 
     /// One object as it is now.
@@ -198,6 +211,10 @@ impl Topic {
             Some(value) => {
                 let (field, main, settings) = (self.indexed.unwrap_or_default(), inner.channel.clone(), self.settings);
                 let make = || Arc::new(narrowed(&main, field, value, settings));
+                if inner.by_value.len() >= inner.by_value_most {
+                    inner.by_value.retain(|_, channel| Arc::strong_count(channel) > 1);
+                    inner.by_value_most = (inner.by_value.len() * 2).max(16);
+                }
                 inner.by_value.entry(value.into()).or_insert_with(make).clone()
             }
         };
@@ -216,7 +233,7 @@ fn narrowed(main: &Channel, field: &str, value: &str, settings: Settings) -> Cha
     let (floor, first) = main.position(0);
     let channel = Channel::new(floor, settings);
     for event in main.read(first, usize::MAX).unwrap_or_default() {
-        let concerns = |object: &Arc<Object>| field_text(object.value(), field) == value;
+        let concerns = |object: &Arc<Object>| object.field(field) == value;
         if concerns(&event.object) || event.previous.as_ref().is_some_and(concerns) {
             channel.push(event);
         }

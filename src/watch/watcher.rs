@@ -37,7 +37,7 @@ impl Filter {
         if self.fields.0.iter().all(|term| term.field == "metadata.name") {
             return self.fields.0.iter().all(|term| (object.name() == term.value) == term.equal);
         }
-        self.fields.matches(object.value())
+        self.fields.0.iter().all(|term| (object.field(&term.field) == term.value) == term.equal)
     }
 
     /// The word with which a watcher hears of an event, if at all.
