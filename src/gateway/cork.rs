@@ -27,11 +27,13 @@ struct Inner<S> {
     stream: S,
     buffer: Vec<u8>,
     sent: usize,
+    /// Whether the stream itself has nothing left to send: TLS takes bytes before the socket does.
+    flushed: bool,
 }
 
 /// Corks a stream.
 pub fn cork<S>(stream: S) -> (Corked<S>, Cork<S>) {
-    let inner = Arc::new(Mutex::new(Inner { stream, buffer: Vec::new(), sent: 0 }));
+    let inner = Arc::new(Mutex::new(Inner { stream, buffer: Vec::new(), sent: 0, flushed: true }));
     (Corked(inner.clone()), Cork(inner))
 }
 
@@ -55,20 +57,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Cork<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Inner<S> {
     /// Sends everything that is kept.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.buffer.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
         while self.sent < self.buffer.len() {
             let wrote = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.buffer[self.sent..]))?;
             if wrote == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += wrote;
+            self.flushed = false;
         }
-        self.sent = 0;
-        self.buffer.clear();
-        self.buffer.shrink_to(KEPT);
-        Pin::new(&mut self.stream).poll_flush(cx)
+        if !self.buffer.is_empty() {
+            self.sent = 0;
+            self.buffer.clear();
+            self.buffer.shrink_to(KEPT);
+        }
+        if !self.flushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.flushed = true;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Makes sure that something more can be kept.
@@ -140,6 +146,23 @@ mod tests {
             _ = served => panic!("the connection does not end"),
         };
         assert_eq!(&heard[..read], b"one two three");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_holds_bytes_back_is_flushed_until_it_has_none() {
+        let (near, mut far) = tokio::io::duplex(10);
+        // Takes everything at once and sends it in small pieces, as TLS does over a full socket.
+        let (mut stream, cork) = cork(tokio::io::BufStream::with_capacity(1000, 1000, near));
+        let served = cork.drive(async move {
+            stream.write_all(&[7; 900]).await?;
+            std::future::pending::<()>().await;
+            Ok::<_, io::Error>(())
+        });
+        let mut heard = [0; 900];
+        tokio::select! {
+            read = far.read_exact(&mut heard) => drop(read.expect("reads all")),
+            _ = served => panic!("the connection does not end"),
+        }
     }
 
     #[tokio::test]
