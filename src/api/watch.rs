@@ -22,12 +22,12 @@ use crate::registry::Resource;
 use crate::request::Context;
 use crate::status::Status;
 use crate::store::{Error, Revision};
-use crate::watch::{EventKind, Item, Start, Watcher};
+use crate::watch::{EventKind, Item, Lagged, Start, Watcher};
 
 /// How often a watcher that wants bookmarks hears of the newest revision.
 const BOOKMARK: Duration = Duration::from_secs(60);
 
-/// How many bytes of small frames are put together into one piece of the body.
+/// About how many bytes of frames are put together into one piece of the body.
 const PIECE: usize = 64 << 10;
 
 impl Api {
@@ -109,28 +109,14 @@ impl Running {
     /// The next piece of the body: whatever there is to tell, as soon as there is something.
     async fn piece(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
         loop {
-            let mut out: Vec<Bytes> = Vec::new();
             let seen = self.framer.api.state.revision();
-            match self.watcher.take() {
-                Ok(items) => {
-                    for item in items {
-                        match item {
-                            Item::Initial(object) => out.extend(self.framer.object(EventKind::Added, &object)),
-                            Item::Event(kind, event) if self.framer.is_plain() => out.push(event.frame(kind)),
-                            Item::Event(kind, event) => out.extend(self.framer.object(kind, event.object_for(kind))),
-                            Item::InitialEnd(revision) if self.stream_end => out.push(self.framer.bookmark(revision, true)),
-                            Item::InitialEnd(_) => {}
-                        }
-                    }
-                }
-                Err(_) => {
-                    // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
-                    self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    return None;
-                }
-            }
+            let Ok(out) = self.take() else {
+                // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
+                self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                return None;
+            };
             if !out.is_empty() {
-                return Some((Ok(joined(out)), self));
+                return Some((Ok(out.into()), self));
             }
             // Nothing was left to tell after this revision was seen.
             self.told = seen;
@@ -149,16 +135,24 @@ impl Running {
     }
 }
 
-fn joined(mut frames: Vec<Bytes>) -> Bytes {
-    if frames.len() == 1 {
-        return frames.remove(0);
+impl Running {
+    /// The frames of what there is to tell now.
+    fn take(&mut self) -> Result<Vec<u8>, Lagged> {
+        if self.framer.is_plain() && !self.watcher.has_backlog() {
+            return self.watcher.take_frames(PIECE);
+        }
+        let mut out = Vec::new();
+        for item in self.watcher.take()? {
+            match item {
+                Item::Initial(object) => out.extend_from_slice(&self.framer.object(EventKind::Added, &object)),
+                Item::Event(kind, event) if self.framer.is_plain() => out.extend_from_slice(event.frame(kind)),
+                Item::Event(kind, event) => out.extend_from_slice(&self.framer.object(kind, event.object_for(kind))),
+                Item::InitialEnd(revision) if self.stream_end => out.extend_from_slice(&self.framer.bookmark(revision, true)),
+                Item::InitialEnd(_) => {}
+            }
+        }
+        Ok(out)
     }
-    let total: usize = frames.iter().map(Bytes::len).sum();
-    let mut out = Vec::with_capacity(total.min(PIECE * 64));
-    for frame in frames {
-        out.extend_from_slice(&frame);
-    }
-    out.into()
 }
 
 /// Writes events in the form that a client wants.
@@ -173,13 +167,13 @@ impl Framer {
         self.form.is_stored_form(&self.resource)
     }
 
-    fn object(&self, kind: EventKind, object: &Object) -> Option<Bytes> {
+    fn object(&self, kind: EventKind, object: &Object) -> Bytes {
         if self.is_plain() {
-            return Some(crate::watch::frame(kind, &object.json));
+            return crate::watch::frame(kind, &object.json);
         }
         let value = self.api.in_version(object, &self.resource);
         let shown = self.api.shaped(&value, object.revision, &self.resource, self.form);
-        Some(self.frame(kind.as_str(), shown))
+        self.frame(kind.as_str(), shown)
     }
 
     fn bookmark(&self, revision: Revision, initial_end: bool) -> Bytes {

@@ -64,8 +64,8 @@ impl Event {
     }
 
     /// The JSON frame for a word, made once and shared by all watchers.
-    pub fn frame(&self, kind: EventKind) -> Bytes {
-        self.frames[kind as usize].get_or_init(|| frame(kind, &self.object_for(kind).json)).clone()
+    pub fn frame(&self, kind: EventKind) -> &Bytes {
+        self.frames[kind as usize].get_or_init(|| frame(kind, &self.object_for(kind).json))
     }
 }
 
@@ -136,5 +136,23 @@ impl Channel {
         let ring = self.ring.read();
         let offset = from.checked_sub(ring.first)? as usize;
         Some(ring.events.iter().skip(offset).take(most).cloned().collect())
+    }
+
+    /// Writes the frames of events from a sequence number on, each with the word that `word` has for it, until there are `most`
+    /// bytes or no more events; answers how many events were looked at, `None` if the ring has left the cursor behind.
+    pub fn copy(&self, from: u64, most: usize, out: &mut Vec<u8>, word: impl Fn(&Event) -> Option<EventKind>) -> Option<u64> {
+        let ring = self.ring.read();
+        let offset = from.checked_sub(ring.first)? as usize;
+        let mut seen = 0;
+        for event in ring.events.iter().skip(offset) {
+            if let Some(kind) = word(event) {
+                out.extend_from_slice(event.frame(kind));
+            }
+            seen += 1;
+            if out.len() >= most {
+                break;
+            }
+        }
+        Some(seen)
     }
 }

@@ -158,6 +158,22 @@ impl Watcher {
         }
     }
 
+    /// Whether there is something to tell that is not in the ring.
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// The JSON frames of what there is to tell now, about `most` bytes of them; only for a watcher without backlog. Copies straight
+    /// out of the ring: with many watchers, even counting who holds an event costs.
+    pub fn take_frames(&mut self, most: usize) -> Result<Vec<u8>, Lagged> {
+        let mut out = Vec::new();
+        self.bell.mark_unchanged();
+        let (filter, after) = (&self.filter, self.after);
+        let word = |event: &Event| filter.word(event).filter(|_| event.object.revision > after);
+        self.next += self.channel.copy(self.next, most, &mut out, word).ok_or(Lagged)?;
+        Ok(out)
+    }
+
     /// Waits until there may be something to tell.
     pub async fn changed(&mut self) {
         if self.backlog.is_empty() {

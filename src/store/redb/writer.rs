@@ -22,6 +22,9 @@ use crate::store::{Batch, Change, Entry, Error, Expect, Key, Operation, Result, 
 /// A group never holds more batches or bytes than this, so that nobody waits long for a neighbour.
 const GROUP_BATCHES: usize = 1024;
 const GROUP_BYTES: usize = 8 << 20;
+/// How long a group waits for as many batches as the last one had: their writers have just been answered, and who writes again at
+/// once had better come with this fsync than cause another. A lone writer never waits.
+const COMPANY: Duration = Duration::from_micros(150);
 /// A key, an Audit-ID and a value are refused beyond this; etcd and Kubernetes stop far earlier.
 const MAX_BYTES: usize = 256 << 20;
 /// From so many batches on, the second fsync that lets the file be reopened quickly costs little per write.
@@ -58,6 +61,8 @@ pub(super) struct Writer {
     durable_at: Instant,
     next_retention: Instant,
     slices_deferred: u32,
+    /// How many batches the last group had.
+    last_group: usize,
     /// Since the last write that went well: how many failed, until when writes are refused, and why.
     failed: Option<(u32, Instant, String)>,
 }
@@ -77,6 +82,7 @@ impl Writer {
             durable_at: now,
             next_retention: now,
             slices_deferred: 0,
+            last_group: 0,
             failed: None,
         }
     }
@@ -128,6 +134,7 @@ impl Writer {
         let mut group = Vec::new();
         let mut bytes = 0;
         let mut next = first;
+        let until = Instant::now() + COMPANY;
         while let Some(request) = next {
             match request {
                 Request::Commit { batch, answer } => {
@@ -138,6 +145,12 @@ impl Writer {
                 Request::Close { answer } => return (group, Some(answer)),
             }
             next = if group.len() < GROUP_BATCHES && bytes < GROUP_BYTES { self.queue.try_recv().ok() } else { None };
+            if next.is_none() && !group.is_empty() && group.len() < self.last_group {
+                next = self.queue.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+            }
+        }
+        if !group.is_empty() {
+            self.last_group = group.len();
         }
         (group, None)
     }
