@@ -72,6 +72,7 @@ pub fn decode_kind(
     for warning in warnings {
         context.trace.warn(warning);
     }
+    context.read(&value);
     Ok(value)
 }
 

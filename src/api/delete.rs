@@ -59,7 +59,7 @@ impl Api {
                 true => store::Operation::Put { key: key.clone(), value: bytes.clone(), expect },
                 false => store::Operation::Delete { key: key.clone(), last: bytes.clone(), expect },
             };
-            match self.commit(&target.context, operation).await {
+            match self.commit(target, &new, operation).await {
                 Ok(revision) => {
                     if !waits {
                         strategy::release(self, resource, &new);

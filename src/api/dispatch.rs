@@ -21,6 +21,10 @@ impl Api {
         let Some(resource) = self.registry.lookup(&info.group, &info.version, &info.resource) else {
             return Err(Status::no_such_resource());
         };
+        if let Some(warning) = &resource.deprecation {
+            context.trace.warn(&**warning);
+            context.trace.annotate("k8s.io/deprecated", "true");
+        }
         let user = context.user().cloned().ok_or_else(Status::unauthorized)?;
         let (parts, request_body) = request.into_parts();
         if parts.method == http::Method::HEAD || info.verb.is_empty() {

@@ -2,6 +2,7 @@
 //! built-in and every custom kind; what differs is data ([`crate::registry`]) or a small strategy ([`kinds`]).
 
 pub mod apply;
+mod audited;
 mod body;
 pub mod compress;
 pub mod convert;

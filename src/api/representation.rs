@@ -240,6 +240,10 @@ pub fn metadata_only(value: &Value, version: &str) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
 }
 
+/// In the extensions of a response that is a `Status`: for audit, which tells of it without reading the body.
+#[derive(Clone, Debug)]
+pub struct Answered(pub Arc<Value>);
+
 /// A value in the encoding of a form.
 pub fn respond_value(code: u16, value: &Value, form: Representation) -> Result<Response<Body>, Status> {
     let bytes = match (form.format, form.pretty) {
@@ -250,7 +254,11 @@ pub fn respond_value(code: u16, value: &Value, form: Representation) -> Result<R
         }
         (format, _) => encode(value, format)?,
     };
-    Ok(respond(code, form.format, Body::from(bytes)))
+    let mut response = respond(code, form.format, Body::from(bytes));
+    if value.get("kind").is_some_and(|kind| kind == "Status") {
+        response.extensions_mut().insert(Answered(Arc::new(value.clone())));
+    }
+    Ok(response)
 }
 
 /// The bytes of a value in an encoding.

@@ -14,7 +14,7 @@ use super::{Api, fields};
 use crate::admission::{Operation, Write};
 use crate::object::{self, Object, canonical, meta, meta_mut};
 use crate::registry::Resource;
-use crate::request::{SharedContext, User};
+use crate::request::{SharedContext, User, Wrote};
 use crate::schema::default;
 use crate::status::Status;
 use crate::store::{self, Batch, Error, Expect, Revision};
@@ -156,7 +156,7 @@ impl Api {
             return Ok(Arc::new(Object::unversioned(key, bytes)));
         }
         let operation = store::Operation::Put { key: key.clone(), value: bytes.clone(), expect: Expect::Absent };
-        match self.commit(&target.context, operation).await {
+        match self.commit(target, object, operation).await {
             Ok(revision) => Ok(Arc::new(Object::new(key, revision, &bytes))),
             Err(Error::Conflict { .. }) => Err(taken(false)),
             Err(other) => Err(store_error(other)),
@@ -232,7 +232,7 @@ impl Api {
             false => store::Operation::Put { key: old.key.clone(), value: bytes.clone(), expect },
         };
         let deleted = matches!(operation, store::Operation::Delete { .. });
-        match self.commit(&target.context, operation).await {
+        match self.commit(target, &new, operation).await {
             Ok(revision) => {
                 if deleted {
                     strategy::release(self, resource, &new);
@@ -245,8 +245,10 @@ impl Api {
     }
 
     /// Hop 07.
-    pub(super) async fn commit(&self, context: &SharedContext, operation: store::Operation) -> store::Result<Revision> {
+    pub(super) async fn commit(&self, target: &Target, object: &Value, operation: store::Operation) -> store::Result<Revision> {
+        let context = &target.context;
         let since = Instant::now();
+        let deleted = matches!(operation, store::Operation::Delete { .. });
         let batch =
             Batch { operations: vec![operation], time: self.clock.now().as_microsecond(), audit_id: Some(context.audit_id.clone()) };
         let result = self.state.store().commit(batch).await;
@@ -255,6 +257,17 @@ impl Api {
             Err(error) => error.to_string(),
         };
         context.trace.step("store", "commit", verdict, since);
+        if let Ok(revision) = &result {
+            let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            context.trace.wrote(Wrote {
+                revision: *revision,
+                kind: target.resource.kind.to_string(),
+                name: meta(object, "name").to_owned(),
+                uid: meta(object, "uid").to_owned(),
+                owners: owners.into_iter().flatten().filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect(),
+                deleted,
+            });
+        }
         result
     }
 

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub use crate::request::Wrote;
 use crate::request::{Step, User};
 
 /// How much of a request is recorded.
@@ -62,6 +63,9 @@ pub struct Event {
     /// Whom they were taken for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonated_user: Option<UserInfo>,
+    /// How the user came to be taken for somebody else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authentication_metadata: Option<AuthenticationMetadata>,
     /// Where it came from, the client first and then each proxy.
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     pub source_ips: Vec<String>,
@@ -81,10 +85,10 @@ pub struct Event {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_object: Option<Box<RawValue>>,
     /// When the request arrived.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "micro_time")]
     pub request_received_timestamp: Option<Timestamp>,
     /// When this stage was reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "micro_time")]
     pub stage_timestamp: Option<Timestamp>,
     /// What authorisation, admission and policies had to say.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -92,6 +96,23 @@ pub struct Event {
     /// What the trace tells; never in a sink's event, and never in that of another server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<Story>>,
+}
+
+/// How the user came to be taken for somebody else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AuthenticationMetadata {
+    /// The verb of constrained impersonation that allowed it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub impersonation_constraint: String,
+}
+
+/// A `MicroTime`: always six digits behind the point.
+fn micro_time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.collect_str(&format_args!("{time:.6}")),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// `authentication.k8s.io/v1.UserInfo`.
@@ -196,26 +217,6 @@ pub struct Story {
     /// The W3C trace id that the request belongs to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub trace_id: String,
-}
-
-/// What a write left behind: enough to find what followed from it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Wrote {
-    /// The revision of the write.
-    pub revision: u64,
-    /// The object's kind.
-    pub kind: String,
-    /// The object's name, also where the server made it up.
-    pub name: String,
-    /// The object's uid.
-    pub uid: String,
-    /// The uids of its owners.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub owners: Vec<String>,
-    /// Whether the write removed it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub deleted: bool,
 }
 
 impl Event {

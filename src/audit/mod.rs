@@ -7,7 +7,17 @@
 pub mod archive;
 pub mod event;
 pub mod filter;
+mod latency;
+pub mod policy;
+mod queue;
+pub mod record;
+pub mod recorder;
+pub mod redact;
+pub mod sink;
+mod source;
 
 pub use archive::Archive;
 pub use event::{Event, Level, Stage, Story};
 pub use filter::Filter;
+pub use policy::Policy;
+pub use recorder::{Audit, Settings};

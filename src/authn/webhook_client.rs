@@ -107,20 +107,15 @@ impl WebhookClient {
         }
     }
 
+    /// Sends a body of which only the status of the answer counts, once; the second part of the error says whether another try may
+    /// help.
+    pub async fn deliver(&self, body: String) -> Result<(), (String, bool)> {
+        self.send(body).await.map(drop)
+    }
+
     /// One try; the second part of the error says whether another may help.
     async fn attempt(&self, body: String) -> Result<Value, (String, bool)> {
-        let mut request =
-            self.client.post(self.url.clone()).header("content-type", "application/json").header("accept", "application/json");
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
-        let mut response =
-            request.body(body).send().await.map_err(|e| (format!("failed to call the webhook: {}", e.without_url()), true))?;
-        let status = response.status();
-        if !status.is_success() {
-            let again = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
-            return Err((format!("the webhook answered {status}"), again));
-        }
+        let mut response = self.send(body).await?;
         let mut answer = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|e| (format!("reading the webhook's answer: {}", e.without_url()), true))? {
             answer.extend_from_slice(&chunk);
@@ -129,6 +124,21 @@ impl WebhookClient {
             }
         }
         serde_json::from_slice(&answer).map_err(|_| ("the webhook's answer is not JSON".into(), false))
+    }
+
+    async fn send(&self, body: String) -> Result<reqwest::Response, (String, bool)> {
+        let mut request =
+            self.client.post(self.url.clone()).header("content-type", "application/json").header("accept", "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        let response = request.body(body).send().await.map_err(|e| (format!("failed to call the webhook: {}", e.without_url()), true))?;
+        let status = response.status();
+        if !status.is_success() {
+            let again = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+            return Err((format!("the webhook answered {status}"), again));
+        }
+        Ok(response)
     }
 }
 

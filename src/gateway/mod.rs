@@ -16,6 +16,7 @@ pub mod tls;
 use std::sync::Arc;
 
 use crate::api::Api;
+use crate::audit::Audit;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 
@@ -29,6 +30,8 @@ pub struct Gateway {
     pub authorizer: Arc<dyn Authorizer>,
     /// How many requests may be under way.
     pub limits: layers::limits::Limits,
+    /// What happened.
+    pub audit: Arc<Audit>,
     /// What is counted.
     pub metrics: metrics::Metrics,
     /// How the server is.

@@ -48,7 +48,7 @@ async fn version() -> Result<Response, Refused> {
 }
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
-    let mut response = plain(200, gateway.metrics.text(&gateway.api));
+    let mut response = plain(200, gateway.metrics.text(&gateway.api) + &gateway.audit.metrics());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
     response
 }

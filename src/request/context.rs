@@ -19,6 +19,21 @@ pub struct Context {
     pub trace: Trace,
     user: OnceLock<Arc<User>>,
     impersonated: OnceLock<Arc<User>>,
+    constraint: OnceLock<&'static str>,
+    body: OnceLock<Body>,
+}
+
+/// What the object in the body calls itself, where the path does not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Body {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
 }
 
 /// A context as layers hand it on.
@@ -35,6 +50,8 @@ impl Context {
             trace: Trace::default(),
             user: OnceLock::new(),
             impersonated: OnceLock::new(),
+            constraint: OnceLock::new(),
+            body: OnceLock::new(),
         }
     }
 
@@ -61,6 +78,34 @@ impl Context {
     /// Says whom they are taken for.
     pub fn impersonate(&self, user: Arc<User>) {
         let _ = self.impersonated.set(user);
+    }
+
+    /// By which constraint of impersonation (`impersonate:user-info`) they are.
+    pub fn constraint(&self) -> Option<&'static str> {
+        self.constraint.get().copied()
+    }
+
+    /// Says by which constraint of impersonation.
+    pub fn constrain(&self, constraint: &'static str) {
+        let _ = self.constraint.set(constraint);
+    }
+
+    /// What the body called itself, if one was read.
+    pub fn body(&self) -> Option<&Body> {
+        self.body.get()
+    }
+
+    /// Takes note of what the object in the body calls itself. The first one stays.
+    pub fn read(&self, object: &serde_json::Value) {
+        let Some(metadata) = object.get("metadata") else { return };
+        let text = |key: &str| metadata.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        let unless = |known: &str, key: &str| if known.is_empty() { text(key) } else { String::new() };
+        let _ = self.body.set(Body {
+            namespace: unless(&self.info.namespace, "namespace"),
+            name: unless(&self.info.name, "name"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+        });
     }
 
     /// The first value of a query parameter.

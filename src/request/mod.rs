@@ -6,8 +6,8 @@ mod trace;
 
 use std::sync::Arc;
 
-pub use context::{Context, SharedContext};
-pub use trace::{Step, Trace};
+pub use context::{Body, Context, SharedContext};
+pub use trace::{Step, Trace, Wrote};
 
 /// A request in Kubernetes' terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +42,11 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
+    /// Whether it is meant to take long: a watch, a log, a connection to a Pod.
+    pub fn is_long_running(&self) -> bool {
+        self.verb == "watch" || matches!(self.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
+    }
+
     /// The verb that authorisation looks at.
     pub fn verb(&self) -> &str {
         if self.special_verb.is_empty() { self.verb } else { &self.special_verb }

@@ -41,7 +41,27 @@ mod micros {
     }
 }
 
-/// The trace of one request: its steps, the warnings for the client and the annotations for the audit event.
+/// What a write left behind: enough to find what followed from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Wrote {
+    /// The revision of the write.
+    pub revision: u64,
+    /// The object's kind.
+    pub kind: String,
+    /// The object's name, also where the server made it up.
+    pub name: String,
+    /// The object's uid.
+    pub uid: String,
+    /// The uids of its owners.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<String>,
+    /// Whether the write removed it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+}
+
+/// The trace of one request: its steps, the warnings for the client, the annotations for the audit event and what was written.
 #[derive(Debug)]
 pub struct Trace {
     start: Instant,
@@ -53,6 +73,7 @@ struct Inner {
     steps: Vec<Step>,
     warnings: Vec<String>,
     annotations: Vec<(String, String)>,
+    wrote: Option<Wrote>,
 }
 
 impl Default for Trace {
@@ -103,6 +124,26 @@ impl Trace {
         if inner.annotations.iter().all(|(k, _)| *k != key) {
             inner.annotations.push((key, value.into()));
         }
+    }
+
+    /// Says what was written. Of a request that writes several objects, the first one is what it wrote, and the steps tell of the
+    /// others.
+    pub fn wrote(&self, wrote: Wrote) {
+        let mut inner = self.inner.lock();
+        if inner.wrote.is_none() {
+            inner.wrote = Some(wrote);
+            return;
+        }
+        let detail = serde_json::to_value(&wrote).ok();
+        if let Some(step) = inner.steps.iter_mut().rev().find(|step| step.hop == "store") {
+            step.detail = detail;
+        }
+    }
+
+    /// The steps, the annotations and what was written, for the one who keeps them; they are gone from here afterwards.
+    pub fn take(&self) -> (Vec<Step>, Vec<(String, String)>, Option<Wrote>) {
+        let mut inner = self.inner.lock();
+        (std::mem::take(&mut inner.steps), std::mem::take(&mut inner.annotations), inner.wrote.take())
     }
 
     /// When the request arrived.

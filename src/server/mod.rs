@@ -18,6 +18,7 @@ use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
 use crate::admission::{self, Cluster};
 use crate::api::{Api, kinds};
+use crate::audit::{self, Archive, Audit};
 use crate::authz::rbac::escalation::Escalation;
 use crate::gateway::layers::limits::Limits;
 use crate::gateway::pki::Pki;
@@ -61,6 +62,8 @@ pub struct Builder {
     pub identity: identity::Settings,
     /// Which admission plugins run, and with what.
     pub admission: admission::registry::Settings,
+    /// What is recorded of requests, and where it goes.
+    pub audit: audit::Settings,
     /// What time it is.
     pub clock: Clock,
 }
@@ -77,6 +80,7 @@ impl Default for Builder {
             nodes: 0,
             identity: identity::Settings::default(),
             admission: admission::registry::Settings::default(),
+            audit: audit::Settings::default(),
             clock: Clock::system(),
         }
     }
@@ -150,7 +154,10 @@ impl Builder {
             shutdown: stop.clone(),
         });
         tokio::spawn(cleanup.run(api.clone(), stop.clone()));
+        let archive = Arc::new(Archive::default());
+        let audit = Arc::new(Audit::start(&self.audit, archive, api.clone()).map_err(fail)?);
         let gateway = Arc::new(Gateway {
+            audit,
             api: api.clone(),
             authenticator: identity.authenticator.clone(),
             authorizer: identity.authorizer.clone(),
@@ -242,6 +249,11 @@ impl Server {
         &self.pki
     }
 
+    /// What happened to the requests so far.
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.gateway.audit
+    }
+
     /// The whole stack as a tower service.
     pub fn router(&self) -> Router {
         self.router.clone()
@@ -254,6 +266,7 @@ impl Server {
         if let Some(serving) = self.serving.take() {
             let _ = serving.await;
         }
+        self.gateway.audit.stop().await;
         if let Err(error) = self.gateway.api.state.store().close().await {
             tracing::warn!(%error, "closing the store");
         }

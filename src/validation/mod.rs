@@ -15,7 +15,7 @@ mod field;
 mod formats;
 mod kinds;
 mod metadata;
-mod names;
+pub(crate) mod names;
 mod networking;
 mod pod;
 mod policy;

@@ -11,18 +11,12 @@ use http::Request;
 
 use super::{Refused, context};
 use crate::gateway::Gateway;
-use crate::request::RequestInfo;
 use crate::status::Status;
-
-/// Whether a request is meant to take long.
-pub fn is_long_running(info: &RequestInfo) -> bool {
-    info.verb == "watch" || matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
-}
 
 /// See the module.
 pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Result<Response, Refused> {
     let context = context(&request)?;
-    if is_long_running(&context.info) {
+    if context.info.is_long_running() {
         return Ok(next.run(request).await);
     }
     let asked = context.parameter("timeout").filter(|t| !t.is_empty());
@@ -36,10 +30,7 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, 
     };
     match tokio::time::timeout(deadline, next.run(request)).await {
         Ok(response) => Ok(response),
-        Err(_) => {
-            let text = format!("request did not complete within requested timeout - {}", context.parameter("timeout").unwrap_or_default());
-            Err(Status::timeout(text.trim_end_matches([' ', '-']), 0).into())
-        }
+        Err(_) => Err(Status::timeout("request did not complete within requested timeout - context deadline exceeded", 0).into()),
     }
 }
 

@@ -11,7 +11,6 @@ use axum::response::Response;
 use http::Request;
 use tokio::sync::Semaphore;
 
-use super::deadline::is_long_running;
 use super::{Refused, context};
 use crate::gateway::Gateway;
 use crate::status::Status;
@@ -34,7 +33,7 @@ impl Limits {
 pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Result<Response, Refused> {
     let context = context(&request)?;
     let system = context.user().is_some_and(|user| user.in_group("system:masters") || user.in_group("system:nodes"));
-    if system || is_long_running(&context.info) || !context.info.is_resource {
+    if system || context.info.is_long_running() || !context.info.is_resource {
         return Ok(next.run(request).await);
     }
     let limits = &gateway.limits;

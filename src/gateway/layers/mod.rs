@@ -1,6 +1,7 @@
 //! The layers of the HTTP stack, one file each. A layer that refuses answers with a [`Status`]; it travels outwards in the
 //! response's extensions until [`rescue`] writes it down.
 
+pub mod audit;
 pub mod authenticate;
 pub mod authorize;
 pub mod deadline;

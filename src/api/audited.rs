@@ -1,0 +1,73 @@
+//! Bodies as an audit event shows them: JSON whatever the wire format was, and of a request what the server understood, with kind,
+//! version and defaults. Called by the recorder, long after the request has been answered.
+
+use http::{HeaderMap, HeaderValue, header};
+use serde_json::Value;
+
+use super::body::decode_plain;
+use super::{Api, protobuf};
+use crate::audit::record::Bodies;
+use crate::registry::api_version;
+use crate::request::Context;
+use crate::schema::decode::FieldValidation;
+
+impl Bodies for Api {
+    fn request(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
+        let info = &context.info;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(content_type).ok()?);
+        if !info.is_resource {
+            return None;
+        }
+        match info.verb {
+            // A patch stands for itself.
+            "patch" => patch(bytes),
+            "delete" | "deletecollection" => {
+                let mut options = decode_plain(&headers, bytes, "meta.k8s.io/v1", "DeleteOptions").ok()?;
+                let map = options.as_object_mut()?;
+                map.insert("kind".into(), "DeleteOptions".into());
+                // What a real server shows here, where options have no version of their own any more.
+                map.insert("apiVersion".into(), "meta.k8s.io/__internal".into());
+                Some(options)
+            }
+            "create" | "update" => {
+                let resource = self.registry.lookup(&info.group, &info.version, &info.resource)?;
+                match resource.subresource(&info.subresource) {
+                    Some(sub) if sub.kind != resource.kind => {
+                        let version = api_version(&sub.group, &sub.version);
+                        let mut object = decode_plain(&headers, bytes, &version, &sub.kind).ok()?;
+                        let map = object.as_object_mut()?;
+                        map.entry("kind").or_insert_with(|| sub.kind.to_string().into());
+                        map.entry("apiVersion").or_insert_with(|| version.into());
+                        Some(object)
+                    }
+                    _ => self.decode_object(context, &headers, bytes, &resource, FieldValidation::Ignore).ok(),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn response(&self, _: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
+        match content_type.split(';').next().unwrap_or_default().trim() {
+            "application/json" => serde_json::from_slice(bytes).ok(),
+            "application/yaml" => yaml(bytes),
+            "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes).ok().map(|(version, kind, mut object)| {
+                object["kind"] = kind.into();
+                object["apiVersion"] = version.into();
+                object
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// An apply may be YAML, every other patch is JSON; JSON is YAML, but slower to read as such.
+fn patch(bytes: &[u8]) -> Option<Value> {
+    serde_json::from_slice(bytes).ok().or_else(|| yaml(bytes))
+}
+
+fn yaml(bytes: &[u8]) -> Option<Value> {
+    let document = crate::schema::yaml::parse(std::str::from_utf8(bytes).ok()?).ok()?;
+    document.value.is_object().then_some(document.value)
+}

@@ -1,0 +1,400 @@
+//! What the request path hands to the recorder, and how an event is made of it. A [`Record`] costs a handful of reference counts;
+//! everything that allocates, decodes or formats happens here, on the recorder's thread.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Uri};
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
+use super::policy::Scope;
+use super::{Event, Level, Stage, Story, latency, redact, source};
+use crate::request::{Context, SharedContext, User};
+use crate::status::Status;
+
+/// The longest User-Agent that is kept whole.
+const LONGEST_AGENT: usize = 1024;
+
+/// Said of an event from which a body was left out because it is too large.
+const TRUNCATED: &str = "audit.k8s.io/truncated";
+
+/// Annotations that a real server keeps at the level Request and above only.
+const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
+
+/// A request at one stage of its life.
+pub struct Record {
+    /// What all stages share.
+    pub arrival: Arc<Arrival>,
+    /// The stage.
+    pub stage: Stage,
+    /// When it was reached.
+    pub at: Timestamp,
+    /// How long the request had taken by then.
+    pub took: Duration,
+    /// How it ended, if it did.
+    pub ending: Ending,
+    /// What the policy wants of it, where that was asked while the request was under way.
+    pub scope: Option<Scope>,
+    /// The body of the request, if it was captured.
+    pub request: Option<Captured>,
+    /// The body of the response, if it was captured.
+    pub response: Option<Captured>,
+    /// Whether another stage follows, which then takes the trace.
+    pub goes_on: bool,
+}
+
+/// A request as it arrived.
+pub struct Arrival {
+    /// What it is about, who asks, and its trace.
+    pub context: SharedContext,
+    /// The path and query, as written.
+    pub uri: Uri,
+    /// When.
+    pub received: Timestamp,
+    /// The peer; none for a request from inside the process.
+    pub peer: Option<IpAddr>,
+    /// `X-Forwarded-For`.
+    pub forwarded_for: Option<HeaderValue>,
+    /// `X-Real-Ip`.
+    pub real_ip: Option<HeaderValue>,
+    /// `traceparent`.
+    pub trace_parent: Option<HeaderValue>,
+    /// The revision whose event made a component ask.
+    pub cause: Option<HeaderValue>,
+    /// Whether it comes from inside the process.
+    pub in_process: bool,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// Not at all yet.
+    Open,
+    /// With this HTTP status.
+    Code(u16),
+    /// With a response that is a `Status` itself.
+    Answered(u16, Arc<Value>),
+    /// Refused.
+    Refused(Box<Status>),
+    /// In a panic.
+    Panic(String),
+    /// The client went away before there was a response.
+    ClosedEarly,
+}
+
+/// The body of a request or a response as it went by.
+#[derive(Clone, Debug, Default)]
+pub struct Captured {
+    /// Its media type.
+    pub content_type: Option<HeaderValue>,
+    /// Its bytes.
+    pub pieces: Vec<Bytes>,
+    /// Whether it was too large to be kept.
+    pub too_large: bool,
+}
+
+impl Captured {
+    /// Adds a piece; a body that exceeds `most` bytes is not kept at all.
+    pub fn add(&mut self, piece: &Bytes, most: usize) {
+        if self.too_large || self.len() + piece.len() > most {
+            self.too_large = true;
+            self.pieces = Vec::new();
+        } else {
+            self.pieces.push(piece.clone());
+        }
+    }
+
+    /// How many bytes it holds.
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.iter().all(Bytes::is_empty)
+    }
+
+    fn bytes(&self) -> Bytes {
+        match self.pieces.as_slice() {
+            [one] => one.clone(),
+            several => several
+                .iter()
+                .fold(BytesMut::with_capacity(self.len()), |mut all, piece| {
+                    all.extend_from_slice(piece);
+                    all
+                })
+                .freeze(),
+        }
+    }
+
+    fn content_type(&self) -> &str {
+        self.content_type.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+/// Whoever can read bodies: the REST interface, which knows kinds and encodings.
+pub trait Bodies: Send + Sync {
+    /// The object in the body of a request, as an audit event shows it.
+    fn request(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value>;
+    /// The object in the body of a response that is not JSON.
+    fn response(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value>;
+}
+
+impl Record {
+    /// How many bytes it keeps alive, about.
+    pub fn weight(&self) -> usize {
+        let body = |captured: &Option<Captured>| captured.as_ref().map_or(0, Captured::len);
+        512 + body(&self.request) + body(&self.response)
+    }
+
+    /// The event, with the story of the request.
+    pub fn into_event(self, scope: Scope, bodies: &dyn Bodies) -> Event {
+        let arrival = &*self.arrival;
+        let context = &*arrival.context;
+        let level = scope.level;
+        let (steps, annotations, wrote) = match (self.stage, self.goes_on) {
+            (Stage::RequestReceived, _) => Default::default(),
+            (_, true) => (context.trace.steps(), context.trace.annotations(), None),
+            (_, false) => context.trace.take(),
+        };
+        let mut event = Event {
+            kind: "Event".into(),
+            api_version: "audit.k8s.io/v1".into(),
+            level,
+            audit_id: context.audit_id.to_string(),
+            stage: self.stage,
+            request_uri: redact::uri(&arrival.uri),
+            verb: context.info.verb.to_owned(),
+            user: context.authenticated().map(|user| UserInfo::from(&**user)).unwrap_or_default(),
+            source_ips: source::addresses(arrival.forwarded_for.as_ref(), arrival.real_ip.as_ref(), arrival.peer),
+            user_agent: agent(&context.user_agent),
+            object_ref: object_reference(context, wrote.as_ref().map(|wrote| wrote.name.as_str())),
+            response_status: self.ending.status(),
+            request_received_timestamp: Some(arrival.received),
+            stage_timestamp: Some(self.at),
+            annotations: annotations.into_iter().filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION)).collect(),
+            ..Event::default()
+        };
+        if self.stage != Stage::RequestReceived {
+            event.impersonated_user = context.impersonated().map(|user| UserInfo::from(&**user));
+            let constraint = context.constraint().filter(|_| event.impersonated_user.is_some());
+            event.authentication_metadata = constraint.map(|text| AuthenticationMetadata { impersonation_constraint: text.to_owned() });
+        }
+        if self.stage == Stage::ResponseComplete && !context.info.is_long_running() {
+            latency::annotate(&mut event.annotations, self.took, &steps);
+        }
+        let mut secrets = redact::Secrets::of(&context.info, self.request.as_ref().is_some_and(|captured| !captured.is_empty()));
+        if let Some(captured) = &self.request {
+            let object = if captured.too_large || captured.is_empty() {
+                None
+            } else {
+                bodies.request(context, captured.content_type(), &captured.bytes())
+            };
+            if let Some(mut object) = object {
+                secrets.learn(&context.info, &object);
+                if level >= Level::Request {
+                    if scope.omit_managed_fields {
+                        drop_managed_fields(&mut object);
+                    }
+                    redact::object(&context.info, &mut object);
+                    event.request_object = serde_json::value::to_raw_value(&object).ok();
+                }
+            }
+            if captured.too_large && level >= Level::Request {
+                event.annotations.insert(TRUNCATED.into(), "true".into());
+            }
+        }
+        if level >= Level::RequestResponse {
+            event.response_object = self.response_object(scope, bodies, &mut event);
+        }
+        if self.stage != Stage::RequestReceived {
+            let mut story = Story {
+                took: self.took.as_micros() as u64,
+                steps,
+                warnings: context.trace.warnings(),
+                wrote,
+                cause: cause(arrival, context.authenticated().map(|user| &**user)),
+                trace_id: trace_id(arrival.trace_parent.as_ref()),
+            };
+            redact::story(&context.info, &mut story);
+            event.trace = Some(Box::new(story));
+        }
+        secrets.scrub(&mut event);
+        event
+    }
+
+    fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Box<RawValue>> {
+        let context = &*self.arrival.context;
+        match &self.ending {
+            Ending::Refused(status) => return serde_json::value::to_raw_value(&status.to_json()).ok(),
+            Ending::Answered(_, value) => return serde_json::value::to_raw_value(&**value).ok(),
+            _ => {}
+        }
+        let captured = self.response.as_ref()?;
+        if captured.too_large {
+            event.annotations.insert(TRUNCATED.into(), "true".into());
+            return None;
+        }
+        let bytes = captured.bytes();
+        let mut value = match captured.content_type() {
+            json if json.starts_with("application/json") => {
+                // As it was sent, unless something in it is nobody's business, or it would not fit on a line.
+                let as_it_is = !scope.omit_managed_fields
+                    && !redact::may_hold_secrets(&context.info, &bytes)
+                    && memchr::memchr(b'\n', bytes.trim_ascii_end()).is_none();
+                if as_it_is {
+                    return serde_json::from_slice(&bytes).ok();
+                }
+                serde_json::from_slice(&bytes).ok()?
+            }
+            other => bodies.response(context, other, &bytes)?,
+        };
+        if scope.omit_managed_fields {
+            drop_managed_fields(&mut value);
+        }
+        redact::object(&context.info, &mut value);
+        serde_json::value::to_raw_value(&value).ok()
+    }
+}
+
+impl Ending {
+    fn status(&self) -> Option<ResponseStatus> {
+        let failure = |code, reason: &str, message: String| ResponseStatus {
+            status: "Failure".into(),
+            reason: reason.into(),
+            message,
+            code,
+            ..ResponseStatus::default()
+        };
+        Some(match self {
+            Ending::Open => return None,
+            Ending::Code(code) => ResponseStatus { code: *code, ..ResponseStatus::default() },
+            Ending::Answered(code, value) => {
+                let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+                ResponseStatus {
+                    metadata: Map::new(),
+                    status: text("status"),
+                    message: text("message"),
+                    reason: text("reason"),
+                    details: value.get("details").cloned(),
+                    code: *code,
+                }
+            }
+            Ending::Refused(status) => ResponseStatus {
+                details: status.to_json().get_mut("details").map(Value::take),
+                ..failure(status.code, status.reason, status.message.clone())
+            },
+            Ending::Panic(what) => failure(500, "InternalError", format!("APIServer panic'd: {what}")),
+            Ending::ClosedEarly => ResponseStatus {
+                status: "Success".into(),
+                message: "Connection closed early".into(),
+                code: 200,
+                ..ResponseStatus::default()
+            },
+        })
+    }
+}
+
+fn agent(text: &str) -> String {
+    if text.len() <= LONGEST_AGENT {
+        return text.to_owned();
+    }
+    let end = (0..=LONGEST_AGENT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}...TRUNCATED", &text[..end])
+}
+
+/// What the path says, and what the body says where the path is silent; of a create, the name that the server made up.
+fn object_reference(context: &Context, written: Option<&str>) -> Option<ObjectReference> {
+    let info = &*context.info;
+    if !info.is_resource {
+        return None;
+    }
+    let body = context.body().cloned().unwrap_or_default();
+    let or = |first: &String, second: String| if first.is_empty() { second } else { first.clone() };
+    let mut name = or(&info.name, body.name);
+    if name.is_empty() && info.verb == "create" {
+        name = written.unwrap_or_default().to_owned();
+    }
+    Some(ObjectReference {
+        resource: info.resource.clone(),
+        namespace: or(&info.namespace, body.namespace),
+        name,
+        uid: body.uid,
+        api_group: info.group.clone(),
+        api_version: info.version.clone(),
+        resource_version: body.resource_version,
+        subresource: info.subresource.clone(),
+    })
+}
+
+/// Only a component is believed about what made it act.
+fn cause(arrival: &Arrival, user: Option<&User>) -> Option<u64> {
+    let trusted = arrival.in_process || user.is_some_and(|user| user.name.starts_with("system:") && user.name != "system:anonymous");
+    arrival.cause.as_ref().filter(|_| trusted)?.to_str().ok()?.parse().ok()
+}
+
+/// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`.
+fn trace_id(header: Option<&HeaderValue>) -> String {
+    let Some(text) = header.and_then(|header| header.to_str().ok()) else { return String::new() };
+    let mut parts = text.split('-');
+    let (version, id) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let right = version.len() == 2 && version != "ff" && id.len() == 32 && is_hex(id) && id.bytes().any(|byte| byte != b'0');
+    if right { id.to_owned() } else { String::new() }
+}
+
+/// Takes `metadata.managedFields` from an object, the items of a list and the rows of a Table.
+fn drop_managed_fields(value: &mut Value) {
+    fn from(object: &mut Value) {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    }
+    from(value);
+    for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        from(item);
+    }
+    for row in value.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(object) = row.get_mut("object") {
+            from(object);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_long_user_agent_is_cut_and_says_so() {
+        assert_eq!(agent("kubectl"), "kubectl");
+        let long = agent(&"é".repeat(1000));
+        assert!(long.ends_with("...TRUNCATED") && long.len() <= 1024 + 12);
+    }
+
+    #[test]
+    fn a_trace_id_is_taken_only_from_a_well_formed_traceparent() {
+        let of = |text: &str| trace_id(Some(&HeaderValue::from_str(text).unwrap()));
+        assert_eq!(of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), "0af7651916cd43dd8448eb211c80319c");
+        for wrong in
+            ["", "00", "00-0af7", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-00000000000000000000000000000000-b7-01"]
+        {
+            assert_eq!(of(wrong), "", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn managed_fields_go_from_objects_lists_and_tables() {
+        let mut value = json!({"metadata": {"managedFields": [1], "name": "a"}, "items": [{"metadata": {"managedFields": []}}],
+            "rows": [{"object": {"metadata": {"managedFields": [2]}}}]});
+        drop_managed_fields(&mut value);
+        assert_eq!(value, json!({"metadata": {"name": "a"}, "items": [{"metadata": {}}], "rows": [{"object": {"metadata": {}}}]}));
+    }
+}

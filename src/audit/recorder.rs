@@ -1,0 +1,256 @@
+//! The recorder: one thread that makes events of finished requests and hands them to the archive and the sinks. A request pays for
+//! one entry in a bounded queue and never waits; what does not fit is dropped, counted, and told.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::policy::Policy;
+use super::queue::Queue;
+use super::record::{Bodies, Record};
+use super::sink::{self, Outlet};
+use super::{Archive, Level, Stage};
+use crate::authn::reload;
+
+/// How many requests may wait for the recorder.
+const MOST: usize = 1 << 16;
+
+/// How many bytes of captured bodies may wait for it.
+const MOST_BYTES: usize = 128 << 20;
+
+/// How long it waits for a batch to fill.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// How many requests are a batch worth starting on at once.
+const ENOUGH: usize = 1024;
+
+/// How often drops are told.
+const TELL: Duration = Duration::from_secs(10);
+
+/// How long a stopping server waits for what is still to be written.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is recorded, and where it goes.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The policy; without one, Metadata of everything.
+    pub policy: Option<PathBuf>,
+    /// The log file.
+    pub log: Option<sink::log::Settings>,
+    /// The webhook.
+    pub webhook: Option<sink::webhook::Settings>,
+    /// How many bytes the archive keeps at most.
+    pub store_max_size: Option<u64>,
+    /// How long the archive keeps them.
+    pub store_max_age: Option<Duration>,
+}
+
+/// The audit of a running server.
+pub struct Audit {
+    /// Every event with the story of its request.
+    pub archive: Arc<Archive>,
+    policy: Arc<ArcSwap<Policy>>,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    _reload: Option<reload::Watch>,
+}
+
+struct Shared {
+    queue: Queue<Record>,
+    outlets: Vec<Outlet>,
+    dropped: AtomicU64,
+    events: AtomicU64,
+    levels: [AtomicU64; 4],
+}
+
+impl Audit {
+    /// Reads the policy, opens the sinks and starts the thread. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// What is wrong with the settings.
+    pub fn start(settings: &Settings, archive: Arc<Archive>, bodies: Arc<dyn Bodies>) -> Result<Self, String> {
+        let policy = Arc::new(ArcSwap::from_pointee(Policy::default()));
+        let reload = match &settings.policy {
+            None => None,
+            Some(path) => {
+                let policy = policy.clone();
+                let take = move |bytes: &[u8]| {
+                    policy.store(Arc::new(Policy::parse(bytes)?));
+                    Ok(())
+                };
+                Some(reload::file(path, take).map_err(|why| format!("--audit-policy: {why}"))?)
+            }
+        };
+        let mut outlets = Vec::new();
+        if let Some(log) = &settings.log {
+            outlets.push(sink::log::open(log)?);
+        }
+        if let Some(webhook) = &settings.webhook {
+            outlets.push(sink::webhook::open(webhook)?);
+        }
+        let shared = Arc::new(Shared {
+            queue: Queue::new(MOST, MOST_BYTES, ENOUGH),
+            outlets,
+            dropped: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            levels: Default::default(),
+        });
+        let worker = Worker { shared: shared.clone(), policy: policy.clone(), archive: archive.clone(), bodies };
+        let thread = std::thread::Builder::new()
+            .name("audit".into())
+            .spawn(move || worker.run())
+            .map_err(|error| format!("cannot start the recorder: {error}"))?;
+        Ok(Audit { archive, policy, shared, thread: Mutex::new(Some(thread)), _reload: reload })
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> arc_swap::Guard<Arc<Policy>> {
+        self.policy.load()
+    }
+
+    /// Hands over a request. Never waits.
+    pub fn record(&self, record: Record) {
+        let weight = record.weight();
+        if !self.shared.queue.push(record, weight) {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until every request that has been handed over is in the archive.
+    pub async fn flush(&self) {
+        self.shared.queue.drained().await;
+    }
+
+    /// Waits until the sinks, too, have written everything that they were given.
+    pub async fn flush_sinks(&self) {
+        self.flush().await;
+        for outlet in &self.shared.outlets {
+            outlet.drained().await;
+        }
+    }
+
+    /// Ends the recorder and the sinks after they have written what is there, or when patience is at its end.
+    pub async fn stop(&self) {
+        self.shared.queue.close();
+        let thread = self.thread.lock().take();
+        let shared = self.shared.clone();
+        let ending = tokio::task::spawn_blocking(move || {
+            if let Some(thread) = thread {
+                let _ = thread.join();
+            }
+            let end = Instant::now() + PATIENCE;
+            shared.outlets.iter().for_each(|outlet| outlet.stop(end));
+        });
+        if tokio::time::timeout(PATIENCE * 2, ending).await.is_err() {
+            tracing::warn!("stopped before every audit event was written");
+        }
+    }
+
+    /// What `/metrics` shows of it.
+    pub fn metrics(&self) -> String {
+        let mut out = String::new();
+        let shared = &self.shared;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut family = |name: &str, help: &str, series: &[(String, u64)]| {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
+            for (labels, value) in series {
+                let _ = writeln!(out, "{name}{labels} {value}");
+            }
+        };
+        family("apiserver_audit_event_total", "Audit events made and handed to the sinks.", &[(String::new(), count(&shared.events))]);
+        let levels = ["None", "Metadata", "Request", "RequestResponse"];
+        let series: Vec<_> =
+            levels.iter().zip(&shared.levels).map(|(name, value)| (format!("{{level=\"{name}\"}}"), count(value))).collect();
+        family("apiserver_audit_level_total", "Requests by the level at which the policy wants them.", &series);
+        let series: Vec<_> =
+            shared.outlets.iter().map(|outlet| (format!("{{plugin=\"{}\"}}", outlet.name), count(&outlet.tally.errors))).collect();
+        family("apiserver_audit_error_total", "Audit events that a sink failed to take.", &series);
+        let mut series = vec![("{sink=\"recorder\"}".to_owned(), count(&shared.dropped))];
+        series.extend(shared.outlets.iter().map(|outlet| (format!("{{sink=\"{}\"}}", outlet.name), count(&outlet.tally.dropped))));
+        family("usher_audit_dropped_total", "Audit events dropped because a sink was slower than the requests.", &series);
+        out
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        self.shared.outlets.iter().for_each(Outlet::close);
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    policy: Arc<ArcSwap<Policy>>,
+    archive: Arc<Archive>,
+    bodies: Arc<dyn Bodies>,
+}
+
+impl Worker {
+    fn run(self) {
+        let mut told = (Instant::now(), 0);
+        while let Some(records) = self.shared.queue.take(GATHER) {
+            let taken = records.len();
+            self.write(records);
+            self.shared.queue.finish(taken);
+            if told.0.elapsed() >= TELL || told.1 == 0 {
+                told = self.tell(told);
+            }
+        }
+    }
+
+    fn write(&self, records: Vec<Record>) {
+        let policy = self.policy.load();
+        let mut events = Vec::with_capacity(records.len());
+        for record in records {
+            let context = &record.arrival.context;
+            let scope = record.scope.unwrap_or_else(|| policy.evaluate(context.authenticated().map(|user| &**user), &context.info));
+            let (stage, archived) = (record.stage, record.stage != Stage::RequestReceived);
+            if !record.goes_on {
+                self.shared.levels[scope.level as usize].fetch_add(1, Ordering::Relaxed);
+            }
+            let recorded = scope.level > Level::None && !scope.omit_stages.contains(stage);
+            if !recorded && !archived {
+                continue;
+            }
+            let mut event = record.into_event(scope, &*self.bodies);
+            if recorded {
+                self.shared.events.fetch_add(1, Ordering::Relaxed);
+                if !self.shared.outlets.is_empty() {
+                    // The story is the archive's alone: a sink gets what a real server would write.
+                    let story = event.trace.take();
+                    if let Ok(line) = serde_json::to_vec(&event) {
+                        let line = Bytes::from(line);
+                        self.shared.outlets.iter().for_each(|outlet| outlet.offer(line.clone()));
+                    }
+                    event.trace = story;
+                }
+            }
+            if archived {
+                events.push(event);
+            }
+        }
+        if !events.is_empty() {
+            self.archive.append(events);
+        }
+    }
+
+    /// Says how much was dropped since it was last said.
+    fn tell(&self, (last, known): (Instant, u64)) -> (Instant, u64) {
+        let counts = self.shared.outlets.iter().map(|outlet| (outlet.name, outlet.tally.dropped.load(Ordering::Relaxed)));
+        let counts: Vec<_> = counts.chain([("recorder", self.shared.dropped.load(Ordering::Relaxed))]).filter(|(_, n)| *n > 0).collect();
+        let dropped: u64 = counts.iter().map(|(_, n)| n).sum();
+        if dropped <= known {
+            return (last, known);
+        }
+        let sinks: Vec<String> = counts.iter().map(|(name, n)| format!("{name}: {n}")).collect();
+        tracing::warn!(dropped = dropped - known, in_all = sinks.join(", "), "audit events were dropped because a sink is too slow");
+        (Instant::now(), dropped)
+    }
+}

@@ -1,0 +1,284 @@
+//! The log: one event per line, in a file that is set aside when it has grown too large. Files that have been set aside carry the
+//! time in their name, are compressed if that is wished, and go when they are too old or too many. `-` is standard output.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+
+use super::{Inlet, Outlet};
+
+/// How many events may wait for the disk.
+const MOST: usize = 1 << 16;
+
+/// How many are written at once, about.
+const ENOUGH: usize = 512;
+
+/// How long it waits for a batch to fill.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// The time in the name of a file that was set aside.
+const STAMP: &str = "%Y-%m-%dT%H-%M-%S";
+
+/// Where the log is, and how much of it is kept.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The file, or `-`.
+    pub path: PathBuf,
+    /// The size at which it is set aside, in bytes.
+    pub max_size: u64,
+    /// How old files may become that were set aside; zero for any age.
+    pub max_age: Duration,
+    /// How many of them are kept; zero for all.
+    pub max_backups: usize,
+    /// Whether they are compressed.
+    pub compress: bool,
+}
+
+impl Settings {
+    /// A log with a real server's limits: 100 MB each, 100 files, 366 days.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Settings { path: path.into(), max_size: 100 << 20, max_age: Duration::from_secs(366 * 86_400), max_backups: 100, compress: false }
+    }
+}
+
+/// Opens the log.
+///
+/// # Errors
+/// Why it cannot be written.
+pub fn open(settings: &Settings) -> Result<Outlet, String> {
+    let mut log: Box<dyn Log> = match settings.path.as_os_str() == "-" {
+        true => Box::new(Stdout),
+        false => {
+            let name = settings.path.display();
+            Box::new(Rotating::open(settings.clone()).map_err(|error| format!("--audit-log: cannot write {name}: {error}"))?)
+        }
+    };
+    Outlet::start("log", MOST, ENOUGH, move |inlet: Inlet| {
+        let mut failing = false;
+        while let Some(lines) = inlet.queue.take(GATHER) {
+            let mut text = Vec::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
+            for line in &lines {
+                text.extend_from_slice(line);
+                text.push(b'\n');
+            }
+            match log.write(&text) {
+                Ok(()) => failing = false,
+                Err(error) => {
+                    inlet.tally.errors.fetch_add(lines.len() as u64, Ordering::Relaxed);
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(%error, "cannot write the audit log");
+                    }
+                }
+            }
+            inlet.queue.finish(lines.len());
+        }
+    })
+}
+
+trait Log: Send {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()>;
+}
+
+struct Stdout;
+
+impl Log for Stdout {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(lines)?;
+        out.flush()
+    }
+}
+
+struct Rotating {
+    settings: Settings,
+    file: Option<File>,
+    size: u64,
+}
+
+impl Rotating {
+    fn open(settings: Settings) -> io::Result<Self> {
+        if let Some(directory) = settings.path.parent().filter(|d| !d.as_os_str().is_empty()) {
+            std::fs::create_dir_all(directory)?;
+        }
+        let mut log = Rotating { settings, file: None, size: 0 };
+        log.reopen()?;
+        log.clear(Timestamp::now());
+        Ok(log)
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        // Who may read the log may read who did what: nobody else's business.
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.settings.path)?;
+        self.size = file.metadata()?.len();
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Sets the file aside and begins a new one.
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file = None;
+        let now = Timestamp::now();
+        let aside = backup_name(&self.settings.path, now);
+        if self.settings.path.exists() {
+            std::fs::rename(&self.settings.path, &aside)?;
+            if self.settings.compress
+                && let Err(error) = compress(&aside)
+            {
+                tracing::warn!(%error, file = %aside.display(), "cannot compress an audit log");
+            }
+        }
+        self.clear(now);
+        self.reopen()
+    }
+
+    /// Removes what is too old or too many.
+    fn clear(&self, now: Timestamp) {
+        let Some(directory) = self.settings.path.parent() else { return };
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        for name in surplus(&self.settings, &names, now) {
+            if let Err(error) = std::fs::remove_file(directory.join(&name)) {
+                tracing::warn!(%error, file = name, "cannot remove an old audit log");
+            }
+        }
+    }
+}
+
+impl Log for Rotating {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let mut rest = lines;
+        while !rest.is_empty() {
+            if self.file.is_none() {
+                self.reopen()?;
+            }
+            if self.size > 0 && self.size + first_line(rest) as u64 > self.settings.max_size {
+                self.rotate()?;
+            }
+            // As many lines as still fit, at least one.
+            let room = self.settings.max_size.saturating_sub(self.size).min(rest.len() as u64) as usize;
+            let fits = memchr::memrchr(b'\n', &rest[..room]).map_or_else(|| first_line(rest), |end| end + 1);
+            let (now, later) = rest.split_at(fits);
+            let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(now));
+            if let Err(error) = written {
+                self.file = None;
+                return Err(error);
+            }
+            self.size += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+fn first_line(text: &[u8]) -> usize {
+    memchr::memchr(b'\n', text).map_or(text.len(), |end| end + 1)
+}
+
+/// `audit.log` set aside becomes `audit-2026-11-16T00-01-40.713.log`.
+fn backup_name(path: &Path, at: Timestamp) -> PathBuf {
+    let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+    let (stem, extension) = (text(path.file_stem()), text(path.extension()));
+    let mut millis = at.as_millisecond();
+    loop {
+        let at = Timestamp::from_millisecond(millis).unwrap_or(at);
+        let stamp = format!("{}.{:03}", at.strftime(STAMP), millis.rem_euclid(1000));
+        let name = if extension.is_empty() { format!("{stem}-{stamp}") } else { format!("{stem}-{stamp}.{extension}") };
+        let name = path.with_file_name(name);
+        if !name.exists() && !with_gz(&name).exists() {
+            return name;
+        }
+        // Two within a millisecond.
+        millis += 1;
+    }
+}
+
+fn with_gz(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".gz");
+    name.into()
+}
+
+fn compress(path: &Path) -> io::Result<()> {
+    let target = with_gz(path);
+    let out = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&target)?;
+    let mut encoder = GzEncoder::new(out, Compression::default());
+    io::copy(&mut File::open(path)?, &mut encoder)?;
+    encoder.finish()?.sync_all()?;
+    std::fs::remove_file(path)
+}
+
+/// Which of the files in a directory are logs that were set aside and are to go.
+fn surplus(settings: &Settings, names: &[String], now: Timestamp) -> Vec<String> {
+    let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+    let prefix = format!("{}-", text(settings.path.file_stem()));
+    let extension = text(settings.path.extension());
+    let suffix = if extension.is_empty() { String::new() } else { format!(".{extension}") };
+    let time = |name: &String| {
+        let stamp = name.strip_suffix(".gz").unwrap_or(name).strip_prefix(&prefix)?.strip_suffix(&suffix)?;
+        let (seconds, millis) = stamp.rsplit_once('.')?;
+        let at = jiff::civil::DateTime::strptime(STAMP, seconds).ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
+        at.checked_add(jiff::SignedDuration::from_millis(millis.parse().ok()?)).ok()
+    };
+    let mut backups: Vec<(Timestamp, &String)> = names.iter().filter_map(|name| Some((time(name)?, name))).collect();
+    backups.sort_by(|a, b| b.cmp(a));
+    let too_old = |at: Timestamp| !settings.max_age.is_zero() && now.duration_since(at).unsigned_abs() > settings.max_age && at < now;
+    let too_many = |index: usize| settings.max_backups > 0 && index >= settings.max_backups;
+    backups.into_iter().enumerate().filter(|(index, (at, _))| too_many(*index) || too_old(*at)).map(|(_, (_, name))| name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(path: PathBuf) -> Settings {
+        Settings { max_size: 20, max_backups: 2, ..Settings::new(path) }
+    }
+
+    #[test]
+    fn a_log_that_would_grow_too_large_is_set_aside_between_two_lines_and_only_so_many_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let mut log = Rotating::open(settings(path.clone())).unwrap();
+        log.write(b"one 90123456\ntwo\n").unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        log.write(b"three\nfour 0123456789012345678901234567890\nfive\nsix\n").unwrap();
+        let mut kept: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        kept.sort();
+        let content: Vec<_> = kept.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        assert_eq!(content, ["three\n", "four 0123456789012345678901234567890\n", "five\nsix\n"], "{kept:?}");
+        assert_eq!(kept.last(), Some(&path));
+    }
+
+    #[test]
+    fn a_log_that_is_set_aside_is_compressed_where_that_is_wished() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let mut log = Rotating::open(Settings { compress: true, ..settings(path.clone()) }).unwrap();
+        log.write(b"one 9012345678901234\n").unwrap();
+        log.write(b"two\n").unwrap();
+        let aside = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().path()).find(|p| *p != path).unwrap();
+        assert!(aside.to_string_lossy().ends_with(".log.gz"));
+        let mut text = String::new();
+        io::Read::read_to_string(&mut flate2::read::GzDecoder::new(File::open(aside).unwrap()), &mut text).unwrap();
+        assert_eq!(text, "one 9012345678901234\n");
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_too_old_goes_and_what_is_not_a_log_stays() {
+        let settings = Settings { max_age: Duration::from_secs(86_400), max_backups: 0, ..Settings::new("/var/log/audit.log") };
+        let names =
+            ["audit.log", "audit-2026-11-16T00-01-40.713.log", "audit-2026-11-14T00-01-40.713.log.gz", "audit-notes.log", "audit-2026.txt"];
+        let gone = surplus(&settings, &names.map(str::to_owned), "2026-11-16T12:00:00Z".parse().unwrap());
+        assert_eq!(gone, ["audit-2026-11-14T00-01-40.713.log.gz"]);
+    }
+}

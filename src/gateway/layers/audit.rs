@@ -1,0 +1,260 @@
+//! The audit of a request: when it arrived, who asked, how it ended. Two layers: [`layer`] outside of everything that may refuse sees
+//! how it ends, [`evaluate`] behind authentication asks the policy whether more is wanted than that, and captures bodies where it is.
+//! Nothing is decoded or formatted here; that is the recorder's work.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context as TaskContext, Poll, ready};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{HeaderMap, Request, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use parking_lot::Mutex;
+
+use super::Refused;
+use crate::api::representation::Answered;
+use crate::audit::policy::Scope;
+use crate::audit::record::{Arrival, Captured, Ending, Record};
+use crate::audit::{Level, Stage, redact};
+use crate::authn::InProcess;
+use crate::gateway::Gateway;
+use crate::gateway::listener::Peer;
+use crate::request::SharedContext;
+
+/// The largest body that is kept for an event, as large as an object may be.
+const LARGEST_BODY: usize = 3 << 19;
+
+/// See the module.
+pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request<Body>, next: Next) -> Response {
+    let Some(context) = request.extensions().get::<SharedContext>().cloned() else { return next.run(request).await };
+    let headers = request.headers();
+    let arrival = Arc::new(Arrival {
+        uri: request.uri().clone(),
+        received: gateway.api.clock.now(),
+        peer: request.extensions().get::<Peer>().map(|peer| peer.0.ip()),
+        forwarded_for: headers.get("x-forwarded-for").cloned(),
+        real_ip: headers.get("x-real-ip").cloned(),
+        trace_parent: headers.get("traceparent").cloned(),
+        cause: headers.get("usher-cause").cloned(),
+        in_process: request.extensions().get::<InProcess>().is_some(),
+        context,
+    });
+    // Bodies of requests about Secrets are read at any level: what is in them must not be told in a message either.
+    let early = gateway.audit.policy().is_early() || redact::is_about_secrets(&arrival.context.info);
+    let tap = early.then(|| Arc::new(Tap { arrival: arrival.clone(), scope: OnceLock::new(), request: Mutex::default() }));
+    if let Some(tap) = &tap {
+        request.extensions_mut().insert(tap.clone());
+    }
+    let mut underway = Underway { gateway, arrival, tap, over: false };
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => underway.respond(response),
+        Err(panic) => {
+            underway.finish(Stage::Panic, Ending::Panic(panic_text(&*panic)), None);
+            resume_unwind(panic)
+        }
+    }
+}
+
+/// Asks the policy, tells of the arrival, and captures the request's body, as far as that is wanted.
+pub async fn evaluate(State(gateway): State<Arc<Gateway>>, mut request: Request<Body>, next: Next) -> Response {
+    let Some(tap) = request.extensions_mut().remove::<Arc<Tap>>() else { return next.run(request).await };
+    let context = &tap.arrival.context;
+    let scope = gateway.audit.policy().evaluate(context.authenticated().map(|user| &**user), &context.info);
+    let _ = tap.scope.set(scope);
+    if scope.level > Level::None && !scope.omit_stages.contains(Stage::RequestReceived) {
+        gateway.audit.record(Record {
+            arrival: tap.arrival.clone(),
+            stage: Stage::RequestReceived,
+            at: tap.arrival.received,
+            took: context.trace.start().elapsed(),
+            ending: Ending::Open,
+            scope: Some(scope),
+            request: None,
+            response: None,
+            goes_on: true,
+        });
+    }
+    let wanted = scope.level >= Level::Request || redact::is_about_secrets(&context.info);
+    if wanted && !request.body().is_end_stream() {
+        tap.request.lock().content_type = request.headers().get(header::CONTENT_TYPE).cloned();
+        request = request.map(|body| Body::new(RequestBody { body, tap }));
+    }
+    next.run(request).await
+}
+
+/// What is captured of a request that the policy wants more of.
+struct Tap {
+    arrival: Arc<Arrival>,
+    scope: OnceLock<Scope>,
+    request: Mutex<Captured>,
+}
+
+/// A request that has not been recorded yet. Dropped before it is over, it is one whose client went away.
+struct Underway {
+    gateway: Arc<Gateway>,
+    arrival: Arc<Arrival>,
+    tap: Option<Arc<Tap>>,
+    over: bool,
+}
+
+impl Underway {
+    fn respond(mut self, response: Response) -> Response {
+        let code = response.status().as_u16();
+        let extensions = response.extensions();
+        let ending = match (extensions.get::<Refused>(), extensions.get::<Answered>()) {
+            (Some(Refused(status)), _) => Ending::Refused(Box::new(status.clone())),
+            (_, Some(Answered(status))) => Ending::Answered(code, status.clone()),
+            _ => Ending::Code(code),
+        };
+        let context = &self.arrival.context;
+        if context.authenticated().is_none() {
+            // A real server records nothing but this of a request that nobody is known to have sent.
+            self.finish(Stage::ResponseStarted, ending, None);
+            return response;
+        }
+        let has_body = matches!(ending, Ending::Code(_));
+        let long = context.info.is_long_running();
+        if long {
+            self.send(Stage::ResponseStarted, ending.clone(), None, true);
+        }
+        let captured = match self.scope() {
+            Some(scope) if has_body && !long && scope.level >= Level::RequestResponse => self.captured(response.headers()),
+            _ => None,
+        };
+        if has_body && long || captured.is_some() {
+            return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured }));
+        }
+        self.finish(Stage::ResponseComplete, ending, None);
+        response
+    }
+
+    fn scope(&self) -> Option<Scope> {
+        self.tap.as_ref().and_then(|tap| tap.scope.get()).copied()
+    }
+
+    /// Room for the body of a response that holds an object.
+    fn captured(&self, headers: &HeaderMap) -> Option<Captured> {
+        let info = &self.arrival.context.info;
+        let content_type = headers.get(header::CONTENT_TYPE)?;
+        let holds_object = info.is_resource || info.path.starts_with("/api");
+        let plain = content_type.as_bytes().starts_with(b"application/") && !headers.contains_key(header::CONTENT_ENCODING);
+        (holds_object && plain).then(|| Captured { content_type: Some(content_type.clone()), ..Captured::default() })
+    }
+
+    fn finish(&mut self, stage: Stage, ending: Ending, response: Option<Captured>) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.send(stage, ending, response, false);
+        }
+    }
+
+    fn send(&self, stage: Stage, ending: Ending, response: Option<Captured>, goes_on: bool) {
+        let request = self.tap.as_ref().map(|tap| match goes_on {
+            true => tap.request.lock().clone(),
+            false => std::mem::take(&mut *tap.request.lock()),
+        });
+        self.gateway.audit.record(Record {
+            arrival: self.arrival.clone(),
+            stage,
+            at: self.gateway.api.clock.now(),
+            took: self.arrival.context.trace.start().elapsed(),
+            ending,
+            scope: self.scope(),
+            request,
+            response,
+            goes_on,
+        });
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.finish(Stage::ResponseComplete, Ending::ClosedEarly, None);
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+/// The body of a request that is captured as it is read.
+struct RequestBody {
+    body: Body,
+    tap: Arc<Tap>,
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(piece) = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref) {
+            self.tap.request.lock().add(piece, LARGEST_BODY);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of a response at whose end the request is over.
+struct ResponseBody {
+    body: Body,
+    underway: Option<Underway>,
+    ending: Ending,
+    captured: Option<Captured>,
+}
+
+impl ResponseBody {
+    fn finish(&mut self) {
+        if let Some(mut underway) = self.underway.take() {
+            underway.finish(Stage::ResponseComplete, self.ending.clone(), self.captured.take());
+        }
+    }
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let (Some(captured), Some(piece)) = (&mut self.captured, frame.data_ref()) {
+                    captured.add(piece, LARGEST_BODY);
+                }
+            }
+            _ => self.finish(),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
