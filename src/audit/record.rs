@@ -173,7 +173,7 @@ impl Record {
             user: context.authenticated().map(|user| UserInfo::from(&**user)).unwrap_or_default(),
             source_ips: source::addresses(arrival.forwarded_for.as_ref(), arrival.real_ip.as_ref(), arrival.peer),
             user_agent: agent(&context.user_agent),
-            object_ref: object_reference(context, wrote.as_ref().map(|wrote| wrote.name.as_str())),
+            object_ref: object_reference(context, self.stage, wrote.as_ref().map(|wrote| wrote.name.as_str())),
             response_status: self.ending.status(),
             request_received_timestamp: Some(arrival.received),
             stage_timestamp: Some(self.at),
@@ -309,12 +309,13 @@ fn agent(text: &str) -> String {
 }
 
 /// What the path says, and what the body says where the path is silent; of a create, the name that the server made up.
-fn object_reference(context: &Context, written: Option<&str>) -> Option<ObjectReference> {
+fn object_reference(context: &Context, stage: Stage, written: Option<&str>) -> Option<ObjectReference> {
     let info = &*context.info;
     if !info.is_resource {
         return None;
     }
-    let body = context.body().cloned().unwrap_or_default();
+    // The body may have been read by now, but had not been when the request arrived.
+    let body = context.body().filter(|_| stage != Stage::RequestReceived).cloned().unwrap_or_default();
     let or = |first: &String, second: String| if first.is_empty() { second } else { first.clone() };
     let mut name = or(&info.name, body.name);
     if name.is_empty() && info.verb == "create" {

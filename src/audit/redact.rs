@@ -98,7 +98,7 @@ fn document(value: &mut Value, secret: bool) {
     if secret {
         for field in ["data", "stringData"] {
             if let Some(data) = map.get_mut(field) {
-                mask(data);
+                mask_data(data);
             }
         }
     }
@@ -130,7 +130,8 @@ fn operation(operation: &mut Value) {
     let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
     let Some(value) = operation.get_mut("value") else { return };
     match path.split('/').nth(1).unwrap_or_default() {
-        "data" | "stringData" => mask(value),
+        "data" | "stringData" if path.split('/').count() == 2 => mask_data(value),
+        "data" | "stringData" => whole(value),
         "metadata" if path.ends_with("last-applied-configuration") => mask(value),
         "metadata" => {
             // `/metadata` or `/metadata/annotations` as a whole.
@@ -142,6 +143,20 @@ fn operation(operation: &mut Value) {
         }
         "" => document(value, true),
         _ => {}
+    }
+}
+
+/// The data of a Secret: the first keys stay, whatever is behind them goes.
+fn mask_data(data: &mut Value) {
+    match data {
+        Value::Object(map) => map.values_mut().for_each(whole),
+        other => whole(other),
+    }
+}
+
+fn whole(value: &mut Value) {
+    if !value.is_null() {
+        *value = MASK.into();
     }
 }
 

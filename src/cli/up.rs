@@ -1,5 +1,7 @@
 //! `usher up`: reads the flags, starts the server, says one line when it serves, and stops cleanly.
 
+mod audit;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,6 +96,51 @@ pub struct Up {
     /// Where the Services of webhooks are served instead: namespace/name[:port]=host:port,…
     #[arg(long, value_name = "LIST", env = "USHER_SERVICE_MAP")]
     pub service_map: Option<String>,
+    /// An audit policy: what is recorded of which request [default: Metadata of everything]
+    #[arg(long, value_name = "FILE", env = "USHER_AUDIT_POLICY", alias = "audit-policy-file")]
+    pub audit_policy: Option<PathBuf>,
+    /// Write audit events to this file, one JSON object a line; - is standard output
+    #[arg(long, value_name = "FILE", env = "USHER_AUDIT_LOG", alias = "audit-log-path")]
+    pub audit_log: Option<PathBuf>,
+    /// Set the audit log aside at this size [default: 100]
+    #[arg(long, value_name = "MB", env = "USHER_AUDIT_LOG_MAXSIZE")]
+    pub audit_log_maxsize: Option<u64>,
+    /// Remove audit logs that were set aside so many days ago; 0 for never [default: 366]
+    #[arg(long, value_name = "DAYS", env = "USHER_AUDIT_LOG_MAXAGE")]
+    pub audit_log_maxage: Option<u64>,
+    /// Keep so many audit logs that were set aside; 0 for all [default: 100]
+    #[arg(long, value_name = "N", env = "USHER_AUDIT_LOG_MAXBACKUP")]
+    pub audit_log_maxbackup: Option<usize>,
+    /// Compress audit logs that are set aside
+    #[arg(long, value_name = "BOOL", env = "USHER_AUDIT_LOG_COMPRESS", num_args = 0..=1, default_missing_value = "true")]
+    pub audit_log_compress: Option<bool>,
+    /// Send audit events to the server that this kubeconfig names
+    #[arg(long, value_name = "FILE", env = "USHER_AUDIT_WEBHOOK_CONFIG_FILE")]
+    pub audit_webhook_config_file: Option<PathBuf>,
+    /// How many audit events may wait for the webhook [default: 10000]
+    #[arg(long, value_name = "N", env = "USHER_AUDIT_WEBHOOK_BATCH_BUFFER_SIZE")]
+    pub audit_webhook_batch_buffer_size: Option<usize>,
+    /// How many audit events go to the webhook at once [default: 400]
+    #[arg(long, value_name = "N", env = "USHER_AUDIT_WEBHOOK_BATCH_MAX_SIZE")]
+    pub audit_webhook_batch_max_size: Option<usize>,
+    /// How long an audit event waits for others before it is sent [default: 30s]
+    #[arg(long, value_name = "DURATION", env = "USHER_AUDIT_WEBHOOK_BATCH_MAX_WAIT")]
+    pub audit_webhook_batch_max_wait: Option<String>,
+    /// How many batches a second; 0 for any number [default: 10]
+    #[arg(long, value_name = "N", env = "USHER_AUDIT_WEBHOOK_BATCH_THROTTLE_QPS")]
+    pub audit_webhook_batch_throttle_qps: Option<f32>,
+    /// How many batches at once after a rest [default: 15]
+    #[arg(long, value_name = "N", env = "USHER_AUDIT_WEBHOOK_BATCH_THROTTLE_BURST")]
+    pub audit_webhook_batch_throttle_burst: Option<u32>,
+    /// How long to wait before a batch is sent again [default: 10s]
+    #[arg(long, value_name = "DURATION", env = "USHER_AUDIT_WEBHOOK_INITIAL_BACKOFF")]
+    pub audit_webhook_initial_backoff: Option<String>,
+    /// How much the archive of requests keeps at most, such as 512Mi
+    #[arg(long, value_name = "SIZE", env = "USHER_AUDIT_STORE_MAX_SIZE")]
+    pub audit_store_max_size: Option<String>,
+    /// How long the archive of requests keeps them, such as 168h
+    #[arg(long, value_name = "DURATION", env = "USHER_AUDIT_STORE_MAX_AGE")]
+    pub audit_store_max_age: Option<String>,
     /// How many nodes to run on the mock runtime [default: 1]
     #[arg(long, value_name = "N", env = "USHER_NODES")]
     pub nodes: Option<usize>,
@@ -134,6 +181,21 @@ impl Up {
             disable_admission_plugins: self.disable_admission_plugins.or(file.disable_admission_plugins),
             policies: self.policies.or(file.policies),
             service_map: self.service_map.or(file.service_map),
+            audit_policy: self.audit_policy.or(file.audit_policy),
+            audit_log: self.audit_log.or(file.audit_log),
+            audit_log_maxsize: self.audit_log_maxsize.or(file.audit_log_maxsize),
+            audit_log_maxage: self.audit_log_maxage.or(file.audit_log_maxage),
+            audit_log_maxbackup: self.audit_log_maxbackup.or(file.audit_log_maxbackup),
+            audit_log_compress: self.audit_log_compress.or(file.audit_log_compress),
+            audit_webhook_config_file: self.audit_webhook_config_file.or(file.audit_webhook_config_file),
+            audit_webhook_batch_buffer_size: self.audit_webhook_batch_buffer_size.or(file.audit_webhook_batch_buffer_size),
+            audit_webhook_batch_max_size: self.audit_webhook_batch_max_size.or(file.audit_webhook_batch_max_size),
+            audit_webhook_batch_max_wait: self.audit_webhook_batch_max_wait.or(file.audit_webhook_batch_max_wait),
+            audit_webhook_batch_throttle_qps: self.audit_webhook_batch_throttle_qps.or(file.audit_webhook_batch_throttle_qps),
+            audit_webhook_batch_throttle_burst: self.audit_webhook_batch_throttle_burst.or(file.audit_webhook_batch_throttle_burst),
+            audit_webhook_initial_backoff: self.audit_webhook_initial_backoff.or(file.audit_webhook_initial_backoff),
+            audit_store_max_size: self.audit_store_max_size.or(file.audit_store_max_size),
+            audit_store_max_age: self.audit_store_max_age.or(file.audit_store_max_age),
             nodes: self.nodes.or(file.nodes),
             components: self.components.or(file.components),
             virtual_clock: self.virtual_clock.or(file.virtual_clock),
@@ -184,6 +246,7 @@ impl Up {
         builder.admission.enable = self.enable_admission_plugins.as_deref().map(list).unwrap_or_default();
         builder.admission.policies = self.policies.clone();
         builder.admission.services = Arc::new(service_map(self.service_map.as_deref().unwrap_or_default())?);
+        builder.audit = self.audit()?;
         builder.admission.disable = self.disable_admission_plugins.as_deref().map(list).unwrap_or_default();
         builder.tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (None, None) => None,

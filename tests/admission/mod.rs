@@ -3,5 +3,5 @@
 mod library;
 mod plugins;
 mod policies;
-mod server;
+pub(crate) mod server;
 mod webhooks;

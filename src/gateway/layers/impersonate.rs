@@ -10,6 +10,7 @@ use axum::response::Response;
 use http::Request;
 
 use super::{Refused, context};
+use crate::authz::constrained::constraint;
 use crate::authz::impersonation::{impersonate, is_header};
 use crate::gateway::Gateway;
 use crate::status::Status;
@@ -24,6 +25,9 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request<Bod
     let asking = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
     if let Some(user) = impersonate(request.headers(), &asking, &*gateway.authorizer).await? {
         context.trace.step("impersonate", user.name.clone(), "allowed", since);
+        if let Some(constraint) = constraint(&asking, &user, &context.info, &*gateway.authorizer).await {
+            context.constrain(constraint);
+        }
         context.impersonate(user);
         let spent: Vec<_> = request.headers().keys().filter(|name| is_header(name.as_str())).cloned().collect();
         for name in spent {

@@ -1,0 +1,303 @@
+//! Every sort of event that a real server writes: what is sent, and the event that must come of it, member by member.
+
+use axum::body::Body;
+use http::{HeaderValue, Method, Request};
+use serde_json::{Value, json};
+use usher::request::User;
+
+use super::{Recorded, admin, expected, request, shape};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+fn reference(name: &str) -> Value {
+    let mut reference = json!({"resource": "configmaps", "namespace": "default", "apiVersion": "v1"});
+    if !name.is_empty() {
+        reference["name"] = json!(name);
+    }
+    reference
+}
+
+fn ok(code: u16) -> Value {
+    json!({"metadata": {}, "code": code})
+}
+
+fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<Body> {
+    request.headers_mut().insert(name, HeaderValue::from_str(value).unwrap());
+    request
+}
+
+fn asked(method: Method, uri: &str, body: Option<Value>) -> Request<Body> {
+    request(method, uri, &admin(), body)
+}
+
+#[tokio::test]
+async fn verbs_on_an_object() {
+    let recorded = Recorded::everything().await;
+    recorded.make(MAPS, map("c1")).await;
+    let one = format!("{MAPS}/c1");
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let dry = format!("{MAPS}?dryRun=All");
+    let patch = json!({"metadata": {"labels": {"vap": "v3"}}});
+    let many = format!("{MAPS}?labelSelector=vap%3Dv3");
+    let cases = [
+        (
+            asked(Method::GET, &one, None),
+            json!({"verb": "get", "requestURI": one, "objectRef": reference("c1"), "responseStatus": ok(200), "responseObject": "ConfigMap"}),
+        ),
+        (
+            with(asked(Method::GET, "/api/v1/configmaps?limit=500", None), "accept", table),
+            json!({"verb": "list", "requestURI": "/api/v1/configmaps?limit=500", "objectRef": {"resource": "configmaps", "apiVersion": "v1"}, "responseStatus": ok(200), "responseObject": "Table"}),
+        ),
+        (
+            with(asked(Method::POST, &dry, Some(map("tt"))), "accept", table),
+            json!({"verb": "create", "requestURI": dry, "objectRef": reference("tt"), "responseStatus": ok(201), "requestObject": "ConfigMap", "responseObject": "Table"}),
+        ),
+        (
+            asked(Method::PUT, &one, Some(map("c1"))),
+            json!({"verb": "update", "requestURI": one, "objectRef": reference("c1"), "responseStatus": ok(200), "requestObject": "ConfigMap", "responseObject": "ConfigMap"}),
+        ),
+        (
+            asked(Method::PATCH, &one, Some(patch.clone())),
+            json!({"verb": "patch", "requestURI": one, "objectRef": reference("c1"), "responseStatus": ok(200), "requestObject": patch, "responseObject": "ConfigMap"}),
+        ),
+        (
+            asked(Method::DELETE, &one, Some(json!({"propagationPolicy": "Foreground"}))),
+            json!({"verb": "delete", "requestURI": one, "objectRef": reference("c1"), "responseStatus": ok(200), "requestObject": "DeleteOptions", "responseObject": "ConfigMap"}),
+        ),
+        (
+            asked(Method::DELETE, &many, None),
+            json!({"verb": "deletecollection", "requestURI": many, "objectRef": reference(""), "responseStatus": ok(200), "responseObject": "ConfigMapList"}),
+        ),
+    ];
+    for (request, members) in cases {
+        let events = recorded.send(request).await;
+        let [received, complete] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!(shape(complete.clone()), expected(members.clone()));
+        if complete["verb"] == "delete" {
+            assert_eq!(
+                complete["requestObject"],
+                json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/__internal", "propagationPolicy": "Foreground"})
+            );
+        }
+        // Of its arrival nothing is known yet but who, from where and what the path says.
+        let mut arrival = expected(json!({"stage": "RequestReceived", "annotations": null}));
+        for key in ["verb", "requestURI", "objectRef"] {
+            arrival[key] = members[key].clone();
+        }
+        if complete["verb"] == "create" {
+            arrival["objectRef"].as_object_mut().unwrap().remove("name");
+        }
+        assert_eq!(received["stageTimestamp"], received["requestReceivedTimestamp"]);
+        assert_eq!(shape(received.clone()), arrival);
+    }
+}
+
+#[tokio::test]
+async fn refusals() {
+    let recorded = Recorded::everything().await;
+    recorded.make(MAPS, map("c1")).await;
+    let one = format!("{MAPS}/c1");
+    let anonymous = User::new("system:anonymous", &["system:unauthenticated"]);
+    let nobody = json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]});
+    let forbid = json!({"authorization.k8s.io/decision": "forbid", "authorization.k8s.io/reason": ""});
+    let failure = |code: u16, reason: &str, message: &str, details: Value| {
+        let mut status =
+            json!({"metadata": {}, "status": "Failure", "message": message, "reason": reason, "details": details, "code": code});
+        status.as_object_mut().unwrap().retain(|_, value| !value.is_null() && value != "");
+        status
+    };
+    let pods = json!({"resource": "pods", "namespace": "default", "apiVersion": "v1"});
+    let list = "/api/v1/namespaces/default/pods";
+    let cannot = |user: &str| {
+        format!("pods is forbidden: User \"{user}\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\"")
+    };
+    let mut stale = map("c1");
+    stale["metadata"]["resourceVersion"] = json!("1");
+    let mut stale_reference = reference("c1");
+    stale_reference["resourceVersion"] = json!("1");
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"x": "y"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let mismatch = "Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`";
+    let mut broken = asked(Method::POST, MAPS, None);
+    *broken.body_mut() = Body::from("{\"apiVersion\":\"v1\",");
+    let unreadable = "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input ({\"apiVersion\":\"v1\",)";
+    let mut unknown = asked(Method::GET, list, None);
+    unknown.extensions_mut().clear();
+    let unknown = with(unknown, "authorization", "Bearer nobody-knows-it");
+    let impersonated = with(asked(Method::GET, list, None), "impersonate-user", "alice");
+    let cases = [
+        (
+            unknown,
+            json!({"stage": "ResponseStarted", "verb": "list", "requestURI": list, "user": {}, "objectRef": pods, "annotations": null,
+            "responseStatus": failure(401, "Unauthorized", "Unauthorized", Value::Null), "responseObject": "Status"}),
+        ),
+        (
+            request(Method::GET, list, &anonymous, None),
+            json!({"verb": "list", "requestURI": list, "user": nobody, "objectRef": pods, "annotations": forbid,
+            "responseStatus": failure(403, "Forbidden", &cannot("system:anonymous"), json!({"kind": "pods"})), "responseObject": "Status"}),
+        ),
+        (
+            request(Method::GET, "/", &anonymous, None),
+            json!({"verb": "get", "requestURI": "/", "user": nobody, "annotations": forbid,
+            "responseStatus": failure(403, "Forbidden", "forbidden: User \"system:anonymous\" cannot get path \"/\"", json!({})), "responseObject": "Status"}),
+        ),
+        (
+            with(impersonated, "impersonate-group", "g1"),
+            json!({"verb": "list", "requestURI": list, "objectRef": pods, "annotations": forbid,
+            "impersonatedUser": {"username": "alice", "groups": ["g1", "system:authenticated"]}, "authenticationMetadata": {"impersonationConstraint": "impersonate:user-info"},
+            "responseStatus": failure(403, "Forbidden", &cannot("alice"), json!({"kind": "pods"})), "responseObject": "Status"}),
+        ),
+        (
+            asked(Method::PUT, &one, Some(stale)),
+            json!({"verb": "update", "requestURI": one, "objectRef": stale_reference, "requestObject": "ConfigMap", "responseObject": "Status",
+            "responseStatus": failure(409, "Conflict", "Operation cannot be fulfilled on configmaps \"c1\": the object has been modified; please apply your changes to the latest version and try again", json!({"name": "c1", "kind": "configmaps"}))}),
+        ),
+        (
+            asked(Method::POST, "/apis/apps/v1/namespaces/default/deployments", Some(deployment)),
+            json!({"verb": "create", "requestURI": "/apis/apps/v1/namespaces/default/deployments",
+            "objectRef": {"resource": "deployments", "namespace": "default", "name": "d", "apiGroup": "apps", "apiVersion": "v1"}, "requestObject": "Deployment", "responseObject": "Status",
+            "responseStatus": failure(422, "Invalid", &format!("Deployment.apps \"d\" is invalid: spec.template.metadata.labels: {mismatch}"),
+                json!({"name": "d", "group": "apps", "kind": "Deployment", "causes": [{"reason": "FieldValueInvalid", "message": mismatch, "field": "spec.template.metadata.labels"}]}))}),
+        ),
+        (
+            broken,
+            json!({"verb": "create", "requestURI": MAPS, "objectRef": reference(""), "responseStatus": failure(400, "BadRequest", unreadable, Value::Null), "responseObject": "Status"}),
+        ),
+        (asked(Method::GET, "/nope", None), json!({"verb": "get", "requestURI": "/nope", "responseStatus": ok(404)})),
+    ];
+    for (request, members) in cases {
+        let events = recorded.send(request).await;
+        assert_eq!(shape(events.last().unwrap().clone()), expected(members.clone()));
+        // A client that nobody knows leaves this one event and no other.
+        assert_eq!(events.len(), if members["stage"] == "ResponseStarted" { 1 } else { 2 });
+    }
+}
+
+#[tokio::test]
+async fn subresources_reviews_and_paths() {
+    let recorded = Recorded::everything().await;
+    let pod = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"a": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    recorded
+        .make(
+            "/api/v1/namespaces/default/serviceaccounts",
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
+        )
+        .await;
+    recorded.make("/api/v1/namespaces/default/pods", pod("p1")).await;
+    recorded
+        .make(
+            "/api/v1/namespaces/default/resourcequotas",
+            json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "rq"}, "spec": {"hard": {"pods": "9"}}}),
+        )
+        .await;
+    recorded.make("/apis/apps/v1/namespaces/default/deployments", json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d1"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})).await;
+    let about = |resource: &str, group: &str, name: &str, subresource: &str| {
+        let mut reference = json!({"resource": resource, "namespace": "default", "name": name, "apiGroup": group, "apiVersion": "v1", "subresource": subresource});
+        reference.as_object_mut().unwrap().retain(|_, value| value != "");
+        reference
+    };
+    let status = json!({"status": {"hard": {"pods": "9"}, "used": {"pods": "1"}}});
+    let quota = "/api/v1/namespaces/default/resourcequotas/rq/status";
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p1"}, "target": {"kind": "Node", "name": "n1"}});
+    let scale = "/apis/apps/v1/namespaces/default/deployments/d1/scale";
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let cases = [
+        (
+            asked(Method::PATCH, quota, Some(status.clone())),
+            json!({"verb": "patch", "requestURI": quota, "objectRef": about("resourcequotas", "", "rq", "status"),
+            "responseStatus": ok(200), "requestObject": status, "responseObject": "ResourceQuota"}),
+        ),
+        (
+            asked(Method::POST, "/api/v1/namespaces/default/pods/p1/binding", Some(binding)),
+            json!({"verb": "create", "requestURI": "/api/v1/namespaces/default/pods/p1/binding",
+            "objectRef": about("pods", "", "p1", "binding"), "responseStatus": {"metadata": {}, "status": "Success", "code": 201}, "requestObject": "Binding", "responseObject": "Status"}),
+        ),
+        (
+            asked(Method::GET, scale, None),
+            json!({"verb": "get", "requestURI": scale, "objectRef": about("deployments", "apps", "d1", "scale"), "responseStatus": ok(200), "responseObject": "Scale"}),
+        ),
+        (
+            with(asked(Method::GET, "/api", None), "accept", aggregated),
+            json!({"verb": "get", "requestURI": "/api", "responseStatus": ok(200), "responseObject": "APIGroupDiscoveryList"}),
+        ),
+        (
+            asked(Method::GET, "/api/v1/componentstatuses?limit=500", None),
+            json!({"verb": "list", "requestURI": "/api/v1/componentstatuses?limit=500",
+            "objectRef": {"resource": "componentstatuses", "apiVersion": "v1"}, "responseStatus": ok(200), "responseObject": "ComponentStatusList", "annotations": {"k8s.io/deprecated": "true"}}),
+        ),
+    ];
+    for (request, members) in cases {
+        let events = recorded.send(request).await;
+        assert_eq!(shape(events.last().unwrap().clone()), expected(members));
+    }
+
+    let bob = User::new("bob", &["system:authenticated"]);
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let event = recorded.send(request(Method::POST, path, &bob, Some(review))).await.pop().unwrap();
+    let why =
+        "RBAC: allowed by ClusterRoleBinding \"system:basic-user\" of ClusterRole \"system:basic-user\" to Group \"system:authenticated\"";
+    let wanted = json!({"verb": "create", "requestURI": path, "user": {"username": "bob", "groups": ["system:authenticated"]},
+        "objectRef": {"resource": "selfsubjectaccessreviews", "apiGroup": "authorization.k8s.io", "apiVersion": "v1"}, "responseStatus": ok(201),
+        "requestObject": "SelfSubjectAccessReview", "responseObject": "SelfSubjectAccessReview", "annotations": {"authorization.k8s.io/reason": why}});
+    assert_eq!(shape(event), expected(wanted));
+
+    let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+    let event = recorded.ask(Method::POST, "/api/v1/namespaces/default/serviceaccounts/default/token", Some(token)).await;
+    assert_eq!((&event["responseStatus"], &event["responseObject"]["status"]["token"]), (&ok(201), &json!("[redacted]")));
+    let credential = event["annotations"]["authentication.kubernetes.io/issued-credential-id"].as_str().unwrap();
+    assert!(credential.starts_with("JTI="));
+
+    // Meant to take long: told when it starts and when it ends, also where it fails.
+    let events = recorded.send(asked(Method::POST, "/api/v1/namespaces/default/pods/p1/exec?command=ls", None)).await;
+    let stages: Vec<_> = events.iter().map(|event| event["stage"].as_str().unwrap()).collect();
+    assert_eq!(stages, ["RequestReceived", "ResponseStarted", "ResponseComplete"]);
+    let started = shape(events[1].clone());
+    assert_eq!((&started["responseStatus"]["status"], &started["objectRef"]), (&json!("Failure"), &about("pods", "", "p1", "exec")));
+    assert_eq!(started["responseObject"], "Status");
+}
+
+#[tokio::test]
+async fn an_apply_a_custom_object_and_a_watch() {
+    let recorded = Recorded::everything().await;
+    let uri = format!("{MAPS}/a1?fieldManager=m1");
+    let mut apply = asked(Method::PATCH, &uri, None);
+    *apply.body_mut() = Body::from("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a1}\ndata: {k: v}\n");
+    let event = recorded.send(with(apply, "content-type", "application/apply-patch+yaml")).await.pop().unwrap();
+    assert_eq!(event["requestObject"], json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a1"}, "data": {"k": "v"}}));
+    let wanted = json!({"verb": "patch", "requestURI": uri, "objectRef": reference("a1"), "responseStatus": ok(201), "requestObject": "ConfigMap", "responseObject": "ConfigMap"});
+    assert_eq!(shape(event), expected(wanted));
+
+    // As JSON, whatever the wire format is: a protobuf request that is answered in protobuf.
+    let body = usher::api::protobuf::encode(&map("pb"), "v1", "ConfigMap").unwrap();
+    let mut proto = asked(Method::POST, MAPS, None);
+    *proto.body_mut() = Body::from(body);
+    let media = "application/vnd.kubernetes.protobuf";
+    let event = recorded.send(with(with(proto, "content-type", media), "accept", media)).await.pop().unwrap();
+    assert_eq!((&event["requestObject"]["data"], &event["responseObject"]["data"]), (&json!({"k": "v"}), &json!({"k": "v"})), "{event}");
+    let yaml = with(asked(Method::GET, &format!("{MAPS}/pb"), None), "accept", "application/yaml");
+    assert_eq!(recorded.send(yaml).await.pop().unwrap()["responseObject"]["data"], json!({"k": "v"}));
+
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "wids.ex.com"}, "spec": {
+        "group": "ex.com", "scope": "Namespaced", "names": {"plural": "wids", "singular": "wid", "kind": "Wid", "listKind": "WidList"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    recorded.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    let wid = json!({"apiVersion": "ex.com/v1", "kind": "Wid", "metadata": {"name": "w1"}, "spec": {"color": "red"}});
+    let event = recorded.ask(Method::POST, "/apis/ex.com/v1/namespaces/default/wids", Some(wid)).await;
+    let wanted = json!({"verb": "create", "requestURI": "/apis/ex.com/v1/namespaces/default/wids", "responseStatus": ok(201), "requestObject": "Wid", "responseObject": "Wid",
+        "objectRef": {"resource": "wids", "namespace": "default", "name": "w1", "apiGroup": "ex.com", "apiVersion": "v1"}});
+    assert_eq!(shape(event), expected(wanted));
+
+    let uri = format!("{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=1");
+    let events = recorded.send(asked(Method::GET, &uri, None)).await;
+    let members = json!({"verb": "watch", "requestURI": uri, "objectRef": reference(""), "responseStatus": ok(200)});
+    let mut started = expected(members.clone());
+    started["stage"] = json!("ResponseStarted");
+    // A watch that took a second says nothing of latency.
+    assert_eq!(events[1..].iter().cloned().map(shape).collect::<Vec<_>>(), [started, expected(members)]);
+}
