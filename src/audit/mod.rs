@@ -6,6 +6,8 @@
 
 pub mod archive;
 pub mod event;
+pub mod expression;
+pub mod facets;
 pub mod filter;
 
 pub use archive::Archive;
