@@ -9,6 +9,8 @@ pub mod event;
 pub mod expression;
 pub mod facets;
 pub mod filter;
+pub mod import;
+pub mod rbac;
 
 pub use archive::Archive;
 pub use event::{Event, Level, Stage, Story};

@@ -26,6 +26,8 @@ pub struct Gateway {
     pub authenticator: Arc<dyn Authenticator>,
     /// Hop 03.
     pub authorizer: Arc<dyn Authorizer>,
+    /// What happened.
+    pub archive: Arc<crate::audit::Archive>,
     /// How many requests may be under way.
     pub limits: layers::limits::Limits,
     /// What is counted.

@@ -150,7 +150,11 @@ impl Builder {
             shutdown: stop.clone(),
         });
         tokio::spawn(cleanup.run(api.clone(), stop.clone()));
+        let archive = self.data_dir.as_ref().map(|directory| directory.join(crate::audit::archive::DIRECTORY));
+        let archive = crate::audit::Archive::open(archive.as_deref(), crate::audit::archive::Limits::default())
+            .map_err(|e| fail(format!("cannot open the audit archive: {e}")))?;
         let gateway = Arc::new(Gateway {
+            archive: Arc::new(archive),
             api: api.clone(),
             authenticator: identity.authenticator.clone(),
             authorizer: identity.authorizer.clone(),

@@ -46,6 +46,11 @@ impl Record {
         }
     }
 
+    /// The event alone as JSON.
+    pub fn without_trace(&self) -> &[u8] {
+        &self.bytes[..self.event]
+    }
+
     /// The event with its trace.
     pub fn event(&self) -> serde_json::Result<Event> {
         let (event, trace) = self.bytes.split_at(self.event);
