@@ -30,7 +30,7 @@ use segment::{HEADER, Segment};
 use tokio::sync::broadcast;
 
 pub use block::Record;
-pub use stats::{Count, Denial, Judged, Kept, Latency, Slow, Stats};
+pub use stats::{Bucket, Count, Denial, Judged, Kept, Latency, Slow, Stats};
 
 use super::{Event, Filter};
 
