@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod archive;
 mod controllers;
 mod door;
 mod hostile;

@@ -198,7 +198,8 @@ fn rules(targets: &BTreeMap<Target, BTreeMap<String, Names>>) -> Vec<Value> {
             rule
         })
         .collect();
-    rules.sort_by_key(|rule| (rule["apiGroups"].to_string(), rule["resources"].to_string(), rule["verbs"].to_string()));
+    let texts = |rule: &Value, key: &str| rule[key].as_array().into_iter().flatten().map(Value::to_string).collect::<Vec<_>>();
+    rules.sort_by_key(|rule| (texts(rule, "apiGroups"), texts(rule, "resources"), texts(rule, "verbs")));
     rules
 }
 
