@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod archive;
 mod audit;
 mod controllers;
 mod door;

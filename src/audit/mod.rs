@@ -6,10 +6,14 @@
 
 pub mod archive;
 pub mod event;
+pub mod expression;
+pub mod facets;
 pub mod filter;
+pub mod import;
 mod latency;
 pub mod policy;
 mod queue;
+pub mod rbac;
 pub mod record;
 pub mod recorder;
 pub mod redact;

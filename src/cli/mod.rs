@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand. What it prints and how it exits is a contract that scripts rely on.
 
+mod audit;
 mod cel;
 mod client;
 mod clock;
@@ -7,6 +8,7 @@ mod completion;
 mod components;
 mod config;
 mod kubeconfig;
+pub mod output;
 mod store;
 mod up;
 
@@ -42,6 +44,9 @@ enum Command {
     /// Make a throw-away copy of a data directory.
     #[command(after_help = store::FORK_EXAMPLES)]
     Fork(store::Fork),
+    /// Ask who did what: follow, query and count requests, derive roles, import logs.
+    #[command(subcommand, after_help = audit::EXAMPLES)]
+    Audit(Box<audit::Audit>),
     /// Evaluate and check CEL expressions.
     #[command(subcommand, after_help = cel::EXAMPLES)]
     Cel(cel::Cel),
@@ -69,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Snapshot(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Fork(command) => command.run(),
+        Command::Audit(command) => command.run(),
         Command::Cel(command) => command.run(),
         Command::Clock(command) => command.run(),
         Command::Controllers(command) => command.run(&[]),

@@ -18,7 +18,7 @@ use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
 use crate::admission::{self, Cluster};
 use crate::api::{Api, kinds};
-use crate::audit::{self, Archive, Audit};
+use crate::audit::{self, Archive, Audit, archive};
 use crate::authz::rbac::escalation::Escalation;
 use crate::gateway::layers::limits::Limits;
 use crate::gateway::pki::Pki;
@@ -154,8 +154,12 @@ impl Builder {
             shutdown: stop.clone(),
         });
         tokio::spawn(cleanup.run(api.clone(), stop.clone()));
-        let archive = Arc::new(Archive::default());
-        let audit = Arc::new(Audit::start(&self.audit, archive, api.clone()).map_err(fail)?);
+        let kept = archive::Limits::default();
+        let kept =
+            archive::Limits { bytes: self.audit.store_max_size.unwrap_or(kept.bytes), age: self.audit.store_max_age.unwrap_or(kept.age) };
+        let archive = Archive::open(self.data_dir.as_ref().map(|d| d.join(archive::DIRECTORY)).as_deref(), kept)
+            .map_err(|e| fail(format!("cannot open the audit archive: {e}")))?;
+        let audit = Arc::new(Audit::start(&self.audit, Arc::new(archive), api.clone()).map_err(fail)?);
         let gateway = Arc::new(Gateway {
             audit,
             api: api.clone(),

@@ -1,35 +1,287 @@
-//! The embedded archive of audit events: bounded, in the order of arrival, the newest kept longest.
+//! The embedded archive of audit events: append-only segments under `<data-dir>/audit/`, bounded by size and age, the newest kept
+//! longest. Recording costs one buffered write for what arrives together and no fsync: an archive that loses its last second with
+//! the power is worth less than a server that waits. Questions are answered by the columns at the end of each segment, on the thread
+//! of whoever asks; nothing but the segment that is being written is held in memory. The format is in `docs/storage.md`.
+
+mod block;
+mod columns;
+mod medium;
+mod scan;
+mod segment;
+mod select;
+mod stats;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use block::{Block, Place};
+use columns::{Columns, MOST_ROWS};
+use jiff::Timestamp;
+use medium::Medium;
 use parking_lot::Mutex;
+use segment::{HEADER, Segment};
+use tokio::sync::broadcast;
+
+pub use block::Record;
+pub use stats::{Bucket, Count, Denial, Judged, Kept, Latency, Slow, Stats};
 
 use super::{Event, Filter};
 
-/// How many events are kept.
-const MOST: usize = 10_000;
+/// The folder of a data directory.
+pub const DIRECTORY: &str = "audit";
+/// What the name of a segment ends with.
+const EXTENSION: &str = "segment";
+/// A segment is at most a sixteenth of what may be kept, and at most this large.
+const LARGEST_SEGMENT: u64 = 64 << 20;
+/// How much is kept at most where it is kept in memory.
+const MOST_IN_MEMORY: u64 = 64 << 20;
+/// How far somebody who follows may fall behind.
+const BEHIND: usize = 1024;
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In all.
+    pub bytes: u64,
+    /// For how long.
+    pub age: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { bytes: 1 << 30, age: Duration::from_secs(7 * 24 * 3600) }
+    }
+}
+
+/// In which order events are told; the order is that of their arrival in the archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The newest first.
+    #[default]
+    NewestFirst,
+    /// The oldest first.
+    OldestFirst,
+}
 
 /// The kept events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Archive {
-    events: Mutex<VecDeque<Arc<Event>>>,
+    directory: Option<PathBuf>,
+    limits: Limits,
+    inner: Mutex<Inner>,
+    live: broadcast::Sender<Arc<Event>>,
+    lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    sealed: VecDeque<Arc<Segment>>,
+    active: Option<Active>,
+    next: u64,
+}
+
+/// The segment that is being written.
+#[derive(Debug)]
+struct Active {
+    path: Option<PathBuf>,
+    medium: Arc<Medium>,
+    columns: Columns,
+    end: u64,
+    created: Timestamp,
+}
+
+impl Default for Archive {
+    fn default() -> Self {
+        Archive::new(None, Limits::default())
+    }
 }
 
 impl Archive {
-    /// Keeps events that have just been made; only the recorder calls it.
-    pub fn append(&self, new: Vec<Event>) {
-        let mut events = self.events.lock();
-        events.extend(new.into_iter().map(Arc::new));
-        let surplus = events.len().saturating_sub(MOST);
-        events.drain(..surplus);
+    fn new(directory: Option<PathBuf>, mut limits: Limits) -> Archive {
+        if directory.is_none() {
+            limits.bytes = limits.bytes.min(MOST_IN_MEMORY);
+        }
+        Archive { directory, limits, inner: Mutex::default(), live: broadcast::Sender::new(BEHIND), lost: AtomicU64::new(0) }
     }
 
-    /// The events that a filter asks for, oldest first, at most so many of the newest.
+    /// Opens the archive of a directory, or one in memory. Looks at the end of each segment and no further; what a killed server left
+    /// behind is put in order in the background.
+    pub fn open(directory: Option<&Path>, limits: Limits) -> io::Result<Archive> {
+        let archive = Archive::new(directory.map(Path::to_owned), limits);
+        let Some(directory) = directory else { return Ok(archive) };
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(directory)?;
+        let mut numbers: Vec<u64> = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
+            let path = entry?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                numbers.extend(stem);
+            }
+        }
+        numbers.sort_unstable();
+        let mut left_behind = Vec::new();
+        {
+            let mut inner = archive.inner.lock();
+            for number in numbers {
+                let segment = Arc::new(Segment::open(&path(directory, number))?);
+                if segment.known().is_none() {
+                    left_behind.push(segment.clone());
+                }
+                inner.sealed.push_back(segment);
+                inner.next = number + 1;
+            }
+            archive.evict(&mut inner, Timestamp::now());
+        }
+        if !left_behind.is_empty() {
+            let tidy = move || left_behind.iter().for_each(|segment| drop(segment.summary()));
+            std::thread::Builder::new().name("audit-recovery".into()).spawn(tidy)?;
+        }
+        Ok(archive)
+    }
+
+    /// Keeps events that have just been made; only the recorder and an import call it. What cannot be kept, because the disk is full
+    /// say, is counted.
+    pub fn append(&self, events: Vec<Event>) {
+        let mut block = Block::default();
+        let mut batch = Vec::with_capacity(events.len().min(MOST_ROWS));
+        for mut event in events {
+            match block.push(&mut event) {
+                true => batch.push(Arc::new(event)),
+                false => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
+            }
+            if block.is_full() || batch.len() == MOST_ROWS / 4 {
+                self.write(std::mem::take(&mut block), std::mem::take(&mut batch));
+            }
+        }
+        if !batch.is_empty() {
+            self.write(block, batch);
+        }
+    }
+
+    fn write(&self, block: Block, batch: Vec<Arc<Event>>) {
+        let (bytes, places) = block.finish();
+        if let Err(error) = self.write_block(&bytes, &places, &batch) {
+            self.lost.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            tracing::error!(%error, events = batch.len(), "the audit archive cannot be written; events are lost");
+            return;
+        }
+        if self.live.receiver_count() > 0 {
+            for event in batch {
+                let _ = self.live.send(event);
+            }
+        }
+    }
+
+    fn write_block(&self, bytes: &[u8], places: &[Place], batch: &[Arc<Event>]) -> io::Result<()> {
+        let now = Timestamp::now();
+        let inner = &mut *self.inner.lock();
+        let full = |active: &Active| {
+            let old = now.duration_since(active.created).unsigned_abs() > self.limits.age / 8;
+            active.end + bytes.len() as u64 > self.largest_segment() || active.columns.places.len() + places.len() > MOST_ROWS || old
+        };
+        if inner.active.as_ref().is_some_and(full) {
+            self.seal(inner, now)?;
+        }
+        let active = match &mut inner.active {
+            Some(active) => active,
+            empty => {
+                let path = self.directory.as_ref().map(|directory| path(directory, inner.next));
+                inner.next += 1;
+                let medium = path.as_ref().map_or_else(|| Ok(Medium::memory()), |path| Medium::create(path))?;
+                medium.write(0, &HEADER)?;
+                let medium = Arc::new(medium);
+                empty.insert(Active { path, medium, columns: Columns::default(), end: HEADER.len() as u64, created: now })
+            }
+        };
+        active.medium.write(active.end, bytes)?;
+        for (place, event) in places.iter().zip(batch) {
+            let offset = active.end as u32 + place.offset;
+            active.columns.push(Place { offset, ..*place }, event);
+        }
+        active.end += bytes.len() as u64;
+        self.evict(inner, now);
+        Ok(())
+    }
+
+    fn largest_segment(&self) -> u64 {
+        (self.limits.bytes / 16).min(LARGEST_SEGMENT)
+    }
+
+    /// Ends the segment that is being written.
+    fn seal(&self, inner: &mut Inner, now: Timestamp) -> io::Result<()> {
+        if let Some(active) = inner.active.take() {
+            let segment = Segment::seal(active.path, active.medium, active.end, &active.columns, now.as_microsecond())?;
+            inner.sealed.push_back(Arc::new(segment));
+        }
+        Ok(())
+    }
+
+    /// Forgets what is too much or too old.
+    fn evict(&self, inner: &mut Inner, now: Timestamp) {
+        let active = inner.active.as_ref().map_or(0, |active| active.end);
+        let mut total = active + inner.sealed.iter().map(|segment| segment.bytes()).sum::<u64>();
+        let oldest = now.as_microsecond().saturating_sub(i64::try_from(self.limits.age.as_micros()).unwrap_or(i64::MAX));
+        while let Some(first) = inner.sealed.front() {
+            let old = first.known().is_some_and(|summary| summary.appended < oldest);
+            if total <= self.limits.bytes && !old {
+                break;
+            }
+            total = total.saturating_sub(first.bytes());
+            first.remove();
+            inner.sealed.pop_front();
+        }
+    }
+
+    /// The events that a filter asks for, oldest first, at most so many of the newest. Reads files: not for a thread that must not wait.
     pub fn query(&self, filter: &Filter, limit: usize) -> Vec<Arc<Event>> {
-        let events = self.events.lock();
-        let mut found: Vec<_> = events.iter().rev().filter(|event| filter.matches(event)).take(limit).cloned().collect();
+        let mut found = Vec::new();
+        self.scan(filter, Order::NewestFirst, limit, |record| {
+            found.extend(record.event().ok().map(Arc::new));
+            ControlFlow::Continue(())
+        });
         found.reverse();
         found
     }
+
+    /// Events from now on, as they are appended. Whoever falls too far behind is told how many they missed.
+    pub fn follow(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.live.subscribe()
+    }
+
+    /// How much is kept.
+    pub fn kept(&self) -> Kept {
+        let inner = self.inner.lock();
+        let active = inner.active.as_ref().map_or((0, 0), |active| (active.columns.places.len(), active.end));
+        let sealed = inner.sealed.iter().map(|segment| (segment.known().map_or(0, |summary| summary.rows), segment.bytes()));
+        let (records, bytes) = sealed.fold(active, |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Kept { records: records as u64, bytes, lost: self.lost.load(Ordering::Relaxed) }
+    }
+
+    /// Ends the segment that is being written, so that the next start finds everything in order. More may be appended.
+    pub fn close(&self) {
+        if let Err(error) = self.seal(&mut self.inner.lock(), Timestamp::now()) {
+            tracing::warn!(%error, "the audit archive could not be closed; the next start puts it in order");
+        }
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        if self.directory.is_some() {
+            self.close();
+        }
+    }
+}
+
+fn path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number:010}.{EXTENSION}"))
 }

@@ -1,5 +1,7 @@
 //! What operators ask of the running server besides the Kubernetes API, under `/usher/v1/` and behind the same authentication and
-//! authorisation: a snapshot of the store, and the clock.
+//! authorisation: a snapshot of the store, the clock, and what the audit archive tells.
+
+mod requests;
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use super::layers::Refused;
 use super::layers::deadline::parse_duration;
 use super::router::page_not_found;
 use crate::api::representation::{Representation, respond_value};
-use crate::request::query_value;
+use crate::request::{decode, query_value};
 use crate::status::Status;
 
 /// How much of a snapshot is read at once.
@@ -39,6 +41,10 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
             clock.advance(by).await;
             Ok(respond_value(200, &json!({"now": clock.now().to_string(), "virtual": true}), Representation::JSON)?)
         }
+        (&Method::GET, "/usher/v1/requests") => requests::list(gateway, &request),
+        (&Method::POST, "/usher/v1/requests") => requests::import(gateway, request).await,
+        (&Method::GET, "/usher/v1/stats") => requests::stats(gateway, query).await,
+        (&Method::GET, path) if let Some(id) = path.strip_prefix("/usher/v1/requests/") => requests::get(gateway, &decode(id)).await,
         _ => Ok(page_not_found()),
     }
 }

@@ -1,0 +1,198 @@
+//! Reading the archive: segment by segment, the rows that the columns promise, in pieces that grow from a few records (the first rows
+//! are there at once) to a few megabytes (a million rows take seconds). The lock that an append needs is held while the columns of
+//! the one segment in memory are looked at, and not longer.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::block::{Place, Record, decode, split};
+use super::columns::{Column, Columns};
+use super::medium::Medium;
+use super::segment::Segment;
+use super::select::{is_vague, needed, select};
+use super::{Archive, Order};
+use crate::audit::Filter;
+
+/// How many records are looked at first, and at most, before something is handed out.
+const FEW: usize = 32;
+const MANY: usize = 4096;
+/// How many bytes of records are looked at together; more only where one record is larger.
+const PIECE: u64 = 2 << 20;
+/// An expression is evaluated on every core where there are at least so many records.
+const WORTH_SHARING: usize = 256;
+
+impl Archive {
+    /// Hands out the records that a filter asks for, in an order, until there are `limit` or whoever takes them has enough. Reads
+    /// files: not for a thread that must not wait.
+    pub fn scan(&self, filter: &Filter, order: Order, limit: usize, mut each: impl FnMut(Record) -> ControlFlow<()>) {
+        let promised =
+            |columns: &Columns| select(filter, columns).iter().map(|row| columns.places[usize::from(*row)]).collect::<Vec<Place>>();
+        let (sealed, active) = self.snapshot(promised);
+        let mut left = limit;
+        // The newest part is the one in memory.
+        let mut parts: Vec<Option<Arc<Segment>>> = sealed.into_iter().map(Some).chain([None]).collect();
+        if order == Order::NewestFirst {
+            parts.reverse();
+        }
+        for part in parts {
+            let found = match part {
+                None => Ok(active.clone()),
+                Some(segment) => candidates(&segment, filter),
+            };
+            let ended = match found {
+                Ok(Some((medium, places))) => read(&medium, &places, filter, order, &mut left, &mut each),
+                Ok(None) => ControlFlow::Continue(()),
+                Err(error) => {
+                    unreadable(&error);
+                    ControlFlow::Continue(())
+                }
+            };
+            if ended.is_break() {
+                return;
+            }
+        }
+    }
+
+    /// The sealed segments, oldest first, and what somebody reads off the columns of the one that is being written.
+    pub(super) fn snapshot<T>(&self, look: impl FnOnce(&Columns) -> T) -> (Vec<Arc<Segment>>, Option<(Arc<Medium>, T)>) {
+        let inner = self.inner.lock();
+        let active = inner.active.as_ref().map(|active| (active.medium.clone(), look(&active.columns)));
+        (inner.sealed.iter().cloned().collect(), active)
+    }
+}
+
+pub(super) fn unreadable(error: &io::Error) {
+    // One that was removed meanwhile, because it is too old, is not missed.
+    if error.kind() != io::ErrorKind::NotFound {
+        tracing::warn!(%error, "a segment of the audit archive cannot be read");
+    }
+}
+
+/// Whether a segment can have anything of the asked time.
+pub(super) fn in_time(segment: &Segment, filter: &Filter) -> io::Result<bool> {
+    let summary = segment.summary()?;
+    Ok(summary.rows > 0
+        && filter.since.is_none_or(|since| summary.newest >= since.as_microsecond())
+        && filter.until.is_none_or(|until| summary.oldest <= until.as_microsecond()))
+}
+
+/// Where the records are that the columns of a segment promise.
+fn candidates(segment: &Segment, filter: &Filter) -> io::Result<Option<(Arc<Medium>, Vec<Place>)>> {
+    if !in_time(segment, filter)? {
+        return Ok(None);
+    }
+    let medium = segment.medium()?;
+    let mut wanted = needed(filter);
+    wanted.retain(|column| *column != Column::Place);
+    // The places are read when it is known that there are any.
+    let mut columns = segment.load(&medium, &wanted)?;
+    columns.places = vec![Place::default(); segment.summary()?.rows];
+    let rows = select(filter, &columns);
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let places = segment.load(&medium, &[Column::Place])?.places;
+    Ok(Some((medium, rows.iter().filter_map(|row| places.get(usize::from(*row))).copied().collect())))
+}
+
+/// Reads records and hands out those that match.
+fn read(
+    medium: &Medium,
+    places: &[Place],
+    filter: &Filter,
+    order: Order,
+    left: &mut usize,
+    each: &mut dyn FnMut(Record) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let mut rest = places;
+    let mut most = FEW;
+    while !rest.is_empty() {
+        if *left == 0 {
+            return ControlFlow::Break(());
+        }
+        let piece;
+        (piece, rest) = cut(rest, order, most);
+        most = (most * 2).min(MANY);
+        let mut found = match matching(medium, piece, filter) {
+            Ok(found) => found,
+            Err(error) => {
+                unreadable(&error);
+                continue;
+            }
+        };
+        if order == Order::NewestFirst {
+            found.reverse();
+        }
+        for record in found {
+            if *left == 0 {
+                return ControlFlow::Break(());
+            }
+            *left -= 1;
+            each(record)?;
+        }
+    }
+    if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+/// The next piece of the places, from the end that comes first, and the rest.
+fn cut(places: &[Place], order: Order, most: usize) -> (&[Place], &[Place]) {
+    let mut bytes = 0;
+    let mut fits = |place: &&Place| {
+        bytes += u64::from(place.length);
+        bytes <= PIECE
+    };
+    match order {
+        Order::OldestFirst => places.split_at(places.iter().take(most).take_while(&mut fits).count().max(1)),
+        Order::NewestFirst => {
+            let count = places.iter().rev().take(most).take_while(&mut fits).count().max(1);
+            let (rest, piece) = places.split_at(places.len() - count);
+            (piece, rest)
+        }
+    }
+}
+
+/// The records of some places that match, in their order.
+fn matching(medium: &Medium, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if filter.expression.is_none() || cores == 1 || places.len() < WORTH_SHARING {
+        return matching_here(medium, places, filter);
+    }
+    std::thread::scope(|scope| {
+        let shares = places.chunks(places.len().div_ceil(cores));
+        let threads: Vec<_> = shares.map(|share| scope.spawn(move || matching_here(medium, share, filter))).collect();
+        let mut found = Vec::new();
+        for thread in threads {
+            found.extend(thread.join().map_err(|_| io::Error::other("a thread that evaluates an expression ended early"))??);
+        }
+        Ok(found)
+    })
+}
+
+fn matching_here(medium: &Medium, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
+    let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(Vec::new()) };
+    let vague = is_vague(filter);
+    let keep = |bytes: &[u8]| {
+        let (event, trace) = split(bytes)?;
+        let wanted = filter.expression.as_ref().is_none_or(|expression| expression.holds_for(event, trace))
+            && (!vague || decode(event, trace).is_ok_and(|event| filter.matches_fields(&event)));
+        wanted.then(|| Record::read(bytes)).flatten()
+    };
+    let start = u64::from(first.offset);
+    let span = (u64::from(last.offset) + u64::from(last.length)).saturating_sub(start);
+    let wanted: u64 = places.iter().map(|place| u64::from(place.length)).sum();
+    // Records that lie close together are read at once, others one by one.
+    if span <= 2 * wanted {
+        let bytes = medium.read(start, span as usize)?;
+        let slices = places.iter().map(|place| {
+            let from = u64::from(place.offset).saturating_sub(start) as usize;
+            bytes.get(from..from + place.length as usize)
+        });
+        return Ok(slices.flatten().filter_map(keep).collect());
+    }
+    let mut found = Vec::new();
+    for place in places {
+        found.extend(keep(&medium.read(u64::from(place.offset), place.length as usize)?));
+    }
+    Ok(found)
+}

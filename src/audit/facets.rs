@@ -1,0 +1,136 @@
+//! What can be read off an event beyond its fields: how it was decided, who judged it, how long it took. Filters, the archive's
+//! columns and statistics all read it here, so that they agree.
+
+use serde_json::Value;
+
+use super::Event;
+
+/// Something that looked at a request during admission, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judge {
+    /// The policy or the webhook.
+    pub name: String,
+    /// The policy's binding, or the webhook's configuration.
+    pub under: String,
+    /// What it said: `allowed`, `denied`, `mutated`, `failed open`, …
+    pub verdict: String,
+}
+
+/// The policies and the webhooks that a request came to; those that were skipped do not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judges {
+    /// Admission policies.
+    pub policies: Vec<Judge>,
+    /// Admission webhooks.
+    pub webhooks: Vec<Judge>,
+}
+
+/// Reads the judges off the trace and, for events of another server, off the annotations.
+pub fn judges(event: &Event) -> Judges {
+    let mut judges = Judges::default();
+    for step in event.trace.iter().flat_map(|story| &story.steps) {
+        let Some(detail) = step.detail.as_ref().filter(|_| matches!(&*step.hop, "mutate" | "validate")) else { continue };
+        // Plugins are written in camel case; policies and webhooks have the names of objects.
+        if step.verdict == "skipped" || step.name.starts_with(|c: char| c.is_ascii_uppercase()) {
+            continue;
+        }
+        let judge = |under: &str| Judge { name: step.name.to_string(), under: text(detail, under), verdict: step.verdict.to_string() };
+        match detail.get("configuration").is_some() {
+            true => judges.webhooks.push(judge("configuration")),
+            false => judges.policies.push(judge("binding")),
+        }
+    }
+    for (key, value) in &event.annotations {
+        annotation(&mut judges, key, value);
+    }
+    judges
+}
+
+/// What an annotation of Kubernetes tells, where the trace has not told it already.
+fn annotation(judges: &mut Judges, key: &str, value: &str) {
+    fn add(to: &mut Vec<Judge>, judge: Judge) {
+        if !judge.name.is_empty() && to.iter().all(|known| known.name != judge.name) {
+            to.push(judge);
+        }
+    }
+    if key == "validation.policy.admission.k8s.io/validation_failure" {
+        for failure in serde_json::from_str::<Vec<Value>>(value).unwrap_or_default() {
+            let deny = failure["validationActions"].as_array().is_some_and(|actions| actions.iter().any(|action| action == "Deny"));
+            let verdict = if deny { "denied" } else { "failed" };
+            add(&mut judges.policies, Judge { name: text(&failure, "policy"), under: text(&failure, "binding"), verdict: verdict.into() });
+        }
+    } else if key.starts_with("mutation.webhook.admission.k8s.io/") {
+        let call: Value = serde_json::from_str(value).unwrap_or_default();
+        let verdict = if call["mutated"] == true { "mutated" } else { "allowed" };
+        add(&mut judges.webhooks, Judge { name: text(&call, "webhook"), under: text(&call, "configuration"), verdict: verdict.into() });
+    } else if key.starts_with("failed-open.") && key.contains(".webhook.admission.k8s.io/") {
+        add(&mut judges.webhooks, Judge { name: value.to_owned(), under: String::new(), verdict: "failed open".into() });
+    }
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
+
+impl Event {
+    /// `allow` or `forbid`; empty where authorisation was not reached.
+    pub fn decision(&self) -> &str {
+        self.annotations.get("authorization.k8s.io/decision").map_or("", String::as_str)
+    }
+
+    /// How long the request took up to this stage, in microseconds.
+    pub fn took(&self) -> u64 {
+        match (&self.trace, self.request_received_timestamp, self.stage_timestamp) {
+            (Some(story), ..) => story.took,
+            (None, Some(from), Some(to)) => u64::try_from(to.as_microsecond() - from.as_microsecond()).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// The resource, with `/subresource` where there is one; empty for other paths.
+    pub fn resource(&self) -> String {
+        match &self.object_ref {
+            None => String::new(),
+            Some(object) if object.subresource.is_empty() => object.resource.clone(),
+            Some(object) => format!("{}/{}", object.resource, object.subresource),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_and_webhooks_are_told_apart_and_what_was_skipped_does_not_count() {
+        let event: Event = serde_json::from_value(serde_json::json!({"trace": {"took": 7, "steps": [
+            {"hop": "mutate", "name": "LimitRanger", "verdict": "allowed", "detail": {"changed": []}, "at": 1, "took": 1},
+            {"hop": "mutate", "name": "hook.example.com", "verdict": "mutated", "detail": {"configuration": "hooks"}, "at": 1, "took": 1},
+            {"hop": "validate", "name": "no-latest", "verdict": "denied", "detail": {"binding": "all"}, "at": 1, "took": 1},
+            {"hop": "validate", "name": "other", "verdict": "skipped", "detail": {"because": "…"}, "at": 1, "took": 1},
+        ]}}))
+        .unwrap();
+        let judges = judges(&event);
+        let judge = |name: &str, under: &str, verdict: &str| Judge { name: name.into(), under: under.into(), verdict: verdict.into() };
+        assert_eq!(judges.policies, [judge("no-latest", "all", "denied")]);
+        assert_eq!(judges.webhooks, [judge("hook.example.com", "hooks", "mutated")]);
+        assert_eq!(event.took(), 7);
+    }
+
+    #[test]
+    fn the_annotations_of_another_server_tell_it_too() {
+        let event: Event = serde_json::from_value(serde_json::json!({"annotations": {
+            "validation.policy.admission.k8s.io/validation_failure":
+                "[{\"message\":\"no\",\"policy\":\"p\",\"binding\":\"b\",\"expressionIndex\":0,\"validationActions\":[\"Audit\"]}]",
+            "mutation.webhook.admission.k8s.io/round_0_index_1": "{\"configuration\":\"c\",\"webhook\":\"w\",\"mutated\":true}",
+            "failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "v",
+            "authorization.k8s.io/decision": "allow",
+        }}))
+        .unwrap();
+        let judges = judges(&event);
+        assert_eq!((judges.policies[0].name.as_str(), judges.policies[0].verdict.as_str()), ("p", "failed"));
+        let webhooks: Vec<_> = judges.webhooks.iter().map(|judge| (judge.name.as_str(), judge.verdict.as_str())).collect();
+        assert_eq!(webhooks, [("v", "failed open"), ("w", "mutated")]);
+        assert_eq!(event.decision(), "allow");
+    }
+}

@@ -1,0 +1,256 @@
+//! Audit logs of other clusters: what kube-apiserver writes, and the envelopes that the clouds put around it (CloudWatch of EKS,
+//! diagnostic settings of AKS) or the form that they turn it into (Cloud Logging of GKE). Pure; one document in, its events out.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::event::{ObjectReference, ResponseStatus, UserInfo};
+use super::{Event, Level, Stage};
+
+/// How deep envelopes may lie in each other.
+const DEEPEST: usize = 8;
+
+/// The events of a line; none where the line is empty or about something else than an audit event.
+pub fn line(text: &str) -> Result<Vec<Event>, String> {
+    let text = text.trim().trim_start_matches('\u{feff}');
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    // An export of CloudWatch to a bucket has the time in front.
+    let json = match text.split_once(' ') {
+        Some((time, rest)) if !text.starts_with(['{', '[']) && time.parse::<jiff::Timestamp>().is_ok() => rest,
+        _ => text,
+    };
+    let value: Value = serde_json::from_str(json).map_err(|e| format!("not JSON: {e}"))?;
+    document(value)
+}
+
+/// The events of a document.
+pub fn document(value: Value) -> Result<Vec<Event>, String> {
+    let mut events = Vec::new();
+    unwrap(value, 0, &mut events)?;
+    Ok(events)
+}
+
+fn unwrap(value: Value, depth: usize, events: &mut Vec<Event>) -> Result<(), String> {
+    if depth > DEEPEST {
+        return Err("too many envelopes".into());
+    }
+    match value {
+        Value::Array(items) => items.into_iter().try_for_each(|item| unwrap(item, depth + 1, events)),
+        // A document within a document.
+        Value::String(text) => match text.trim_start().starts_with(['{', '[']) {
+            true => unwrap(serde_json::from_str(&text).map_err(|e| format!("an envelope without JSON: {e}"))?, depth + 1, events),
+            false => Ok(()),
+        },
+        Value::Object(mut map) => {
+            let is_event = map.contains_key("auditID") || map.get("kind").is_some_and(|kind| kind == "Event");
+            if is_event {
+                events.push(event(Value::Object(map))?);
+                return Ok(());
+            }
+            if let Some(payload) = map.get("protoPayload") {
+                events.extend(cloud_logging(payload, &Value::Object(map.clone())));
+                return Ok(());
+            }
+            if map
+                .get("category")
+                .or(map.get("Category"))
+                .is_some_and(|category| !category.as_str().unwrap_or("").starts_with("kube-audit"))
+            {
+                return Ok(());
+            }
+            // Lists, then the envelopes of CloudWatch and of Azure Monitor.
+            for key in ["items", "records", "logEvents", "events", "entries", "@message", "message", "properties", "log", "log_s"] {
+                if let Some(inner) = map.remove(key) {
+                    return unwrap(inner, depth + 1, events);
+                }
+            }
+            Err("neither an audit event nor an envelope of one".into())
+        }
+        _ => Err("not an object".into()),
+    }
+}
+
+fn event(mut value: Value) -> Result<Event, String> {
+    if let Some(version) = value.get("apiVersion").and_then(Value::as_str)
+        && !version.starts_with("audit.k8s.io/")
+    {
+        return Err(format!("an Event of {version}, not of audit.k8s.io"));
+    }
+    // What another Usher told of it is not taken over: a trace is what this server saw.
+    if let Some(map) = value.as_object_mut() {
+        map.remove("trace");
+    }
+    let event: Event = serde_json::from_value(value).map_err(|e| format!("not an audit event: {e}"))?;
+    match event.verb.is_empty() {
+        true => Err("an audit event without a verb".into()),
+        false => Ok(event),
+    }
+}
+
+/// An entry of Cloud Logging: the audit log of Google's APIs with Kubernetes' words in it.
+fn cloud_logging(payload: &Value, entry: &Value) -> Option<Event> {
+    let text = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let method = text(payload, "/methodName");
+    if text(payload, "/serviceName") != "k8s.io" || method.is_empty() {
+        return None;
+    }
+    let verb = method.rsplit('.').next().unwrap_or_default().to_owned();
+    let name = text(payload, "/resourceName");
+    let path = match name.strip_prefix("core/") {
+        Some(rest) => format!("/api/{rest}"),
+        None => format!("/apis/{name}"),
+    };
+    let info = crate::request::parse("GET", &path, "");
+    let object_ref = info.is_resource.then(|| ObjectReference {
+        resource: info.resource,
+        namespace: info.namespace,
+        name: info.name,
+        api_group: info.group,
+        api_version: info.version,
+        subresource: info.subresource,
+        ..ObjectReference::default()
+    });
+    let raw = |key: &str| payload.get(key).and_then(|value| serde_json::value::to_raw_value(value).ok());
+    let (request_object, response_object) = (raw("request"), raw("response"));
+    let level = match (&request_object, &response_object) {
+        (_, Some(_)) => Level::RequestResponse,
+        (Some(_), None) => Level::Request,
+        _ => Level::Metadata,
+    };
+    let code = http_status(payload.pointer("/status/code").and_then(Value::as_u64).unwrap_or(0), &verb);
+    let labels = entry.get("labels").and_then(Value::as_object);
+    let mut annotations: BTreeMap<String, String> =
+        labels.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    if let Some(granted) = payload.pointer("/authorizationInfo/0/granted").and_then(Value::as_bool) {
+        let decision = if granted { "allow" } else { "forbid" };
+        annotations.entry("authorization.k8s.io/decision".into()).or_insert_with(|| decision.into());
+    }
+    let time = |key: &str| text(entry, key).parse().ok();
+    let id = [text(entry, "/operation/id"), text(entry, "/insertId")].into_iter().find(|id| !id.is_empty()).unwrap_or_default();
+    Some(Event {
+        kind: "Event".into(),
+        api_version: "audit.k8s.io/v1".into(),
+        level,
+        audit_id: id,
+        stage: Stage::ResponseComplete,
+        request_uri: if object_ref.is_some() { path } else { format!("/{name}") },
+        verb,
+        user: UserInfo { username: text(payload, "/authenticationInfo/principalEmail"), ..UserInfo::default() },
+        source_ips: Some(text(payload, "/requestMetadata/callerIp")).filter(|ip| !ip.is_empty()).into_iter().collect(),
+        user_agent: text(payload, "/requestMetadata/callerSuppliedUserAgent"),
+        object_ref,
+        response_status: Some(ResponseStatus { code, message: text(payload, "/status/message"), ..ResponseStatus::default() }),
+        request_object,
+        response_object,
+        request_received_timestamp: time("/timestamp"),
+        stage_timestamp: time("/receiveTimestamp").or_else(|| time("/timestamp")),
+        annotations,
+        ..Event::default()
+    })
+}
+
+/// The HTTP status that a code of `google.rpc` stands for.
+fn http_status(code: u64, verb: &str) -> u16 {
+    match code {
+        0 if verb == "create" => 201,
+        0 => 200,
+        3 | 9 | 11 => 400,
+        16 => 401,
+        7 => 403,
+        5 => 404,
+        6 | 10 => 409,
+        8 => 429,
+        1 => 499,
+        12 => 501,
+        14 => 503,
+        4 => 504,
+        100..=599 => code as u16,
+        _ => 500,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn plain() -> Value {
+        json!({"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "a", "stage": "ResponseComplete",
+            "requestURI": "/api/v1/namespaces/default/pods", "verb": "list", "user": {"username": "jane"},
+            "responseStatus": {"metadata": {}, "code": 200}})
+    }
+
+    fn ids(text: &str) -> Vec<String> {
+        line(text).unwrap().into_iter().map(|event| format!("{} {} {}", event.audit_id, event.user.username, event.verb)).collect()
+    }
+
+    #[test]
+    fn every_envelope_gives_the_event_that_is_in_it() {
+        let inner = plain().to_string();
+        for envelope in [
+            plain(),
+            json!({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "items": [plain()]}),
+            json!([plain()]),
+            // EKS: a log event, a subscription, `get-log-events`, Logs Insights.
+            json!({"timestamp": 1, "message": inner, "ingestionTime": 2}),
+            json!({"messageType": "DATA_MESSAGE", "logGroup": "/aws/eks/x/cluster", "logEvents": [{"id": "1", "timestamp": 1, "message": inner}]}),
+            json!({"events": [{"timestamp": 1, "message": inner}], "nextForwardToken": "f"}),
+            json!({"@timestamp": "2026-05-01 00:00:00", "@message": plain()}),
+            // AKS: a diagnostic record, an array of them, an export of Log Analytics.
+            json!({"category": "kube-audit", "operationName": "Microsoft.ContainerService/managedClusters/diagnosticLogs/Read",
+                "properties": {"log": inner, "stream": "stdout", "pod": "kube-apiserver-1"}}),
+            json!({"records": [{"category": "kube-audit-admin", "properties": json!({"log": inner}).to_string()}]}),
+            json!({"Category": "kube-audit", "log_s": inner}),
+        ] {
+            assert_eq!(ids(&envelope.to_string()), ["a jane list"], "{envelope}");
+        }
+        assert_eq!(ids(&format!("2026-05-01T00:00:00.000Z {inner}")), ["a jane list"]);
+    }
+
+    #[test]
+    fn cloud_logging_is_turned_into_the_event_that_it_was_made_of() {
+        let entry = json!({
+            "protoPayload": {"@type": "type.googleapis.com/google.cloud.audit.AuditLog", "serviceName": "k8s.io",
+                "methodName": "io.k8s.authorization.rbac.v1.rolebindings.create",
+                "authenticationInfo": {"principalEmail": "jane@example.com"},
+                "authorizationInfo": [{"granted": false, "permission": "io.k8s.authorization.rbac.v1.rolebindings.create"}],
+                "requestMetadata": {"callerIp": "10.0.0.9", "callerSuppliedUserAgent": "kubectl/v1.37"},
+                "resourceName": "rbac.authorization.k8s.io/v1/namespaces/team/rolebindings/admins",
+                "status": {"code": 7, "message": "Forbidden"}},
+            "insertId": "i", "timestamp": "2026-05-01T12:00:00.5Z", "receiveTimestamp": "2026-05-01T12:00:01Z",
+            "labels": {"authorization.k8s.io/decision": "forbid"}, "operation": {"id": "audit-1"},
+        });
+        let event = line(&entry.to_string()).unwrap().remove(0);
+        let object = event.object_ref.clone().unwrap();
+        assert_eq!((event.audit_id.as_str(), event.verb.as_str(), event.code()), ("audit-1", "create", 403));
+        assert_eq!(event.request_uri, "/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings/admins");
+        assert_eq!(
+            (&*object.api_group, &*object.resource, &*object.namespace, &*object.name),
+            ("rbac.authorization.k8s.io", "rolebindings", "team", "admins")
+        );
+        assert_eq!((event.decision(), event.user.username.as_str(), event.took()), ("forbid", "jane@example.com", 500_000));
+        let mut pod = entry.clone();
+        pod["protoPayload"]["methodName"] = json!("io.k8s.core.v1.pods.exec.create");
+        pod["protoPayload"]["resourceName"] = json!("core/v1/namespaces/team/pods/web/exec");
+        pod["protoPayload"]["status"] = json!({});
+        let event = line(&pod.to_string()).unwrap().remove(0);
+        assert_eq!((event.resource().as_str(), event.code()), ("pods/exec", 201));
+    }
+
+    #[test]
+    fn what_is_about_something_else_is_passed_over_and_what_is_broken_is_told() {
+        assert!(line("  ").unwrap().is_empty());
+        assert!(line(r#"{"category": "kube-scheduler", "properties": {"log": "I0501 started"}}"#).unwrap().is_empty());
+        assert!(line(r#"{"protoPayload": {"serviceName": "compute.googleapis.com", "methodName": "x"}}"#).unwrap().is_empty());
+        assert!(line("{\"kind\":").unwrap_err().starts_with("not JSON"));
+        assert!(line(r#"{"kind": "Event", "apiVersion": "v1"}"#).unwrap_err().contains("an Event of v1"));
+        assert!(line(r#"{"a": 1}"#).unwrap_err().contains("neither"));
+        assert!(line("7").is_err());
+        let nested = (0..50).fold(json!("x"), |inner, _| json!([inner]));
+        assert_eq!(line(&nested.to_string()).unwrap_err(), "too many envelopes");
+    }
+}

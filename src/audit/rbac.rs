@@ -1,0 +1,467 @@
+//! The smallest roles that allow what somebody did: read off audit events, written as Roles and ClusterRoles with their bindings. Pure.
+//!
+//! A Role for each namespace, a ClusterRole for what has no namespace or was asked across all of them. Names of objects are kept where
+//! a rule can have them: never with `create` and `deletecollection`, and with `list` and `watch` only where the request itself named
+//! one object (a field selector on `metadata.name`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::Event;
+use crate::request::parse;
+
+/// The group of roles and bindings.
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// A group and a resource, with its subresource, of it.
+type Target = (String, String);
+/// The names that a verb was used with; `None` once it was used without one.
+type Names = Option<BTreeSet<String>>;
+
+/// What is taken into account.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Leave object names out.
+    pub any_name: bool,
+    /// Leave out what was forbidden.
+    pub only_allowed: bool,
+    /// Take in what every authenticated user may do anyway: discovery, health, reviews of oneself.
+    pub include_default: bool,
+}
+
+/// What a user was seen to do.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    user: String,
+    options: Options,
+    /// By namespace; the empty one is the cluster.
+    scopes: BTreeMap<String, BTreeMap<Target, BTreeMap<String, Names>>>,
+    /// Other paths, with their verbs.
+    paths: BTreeMap<String, BTreeSet<String>>,
+    /// The groups that the user was seen with.
+    pub groups: BTreeSet<String>,
+}
+
+impl Usage {
+    /// Nothing seen yet.
+    pub fn of(user: &str, options: Options) -> Usage {
+        Usage { user: user.to_owned(), options, scopes: BTreeMap::new(), paths: BTreeMap::new(), groups: BTreeSet::new() }
+    }
+
+    /// Whether nothing was seen.
+    pub fn is_empty(&self) -> bool {
+        self.scopes.is_empty() && self.paths.is_empty()
+    }
+
+    /// Takes an event in; one of another user says nothing.
+    pub fn see(&mut self, event: &Event) {
+        let denied = event.decision() == "forbid" || event.code() == 401;
+        if self.options.only_allowed && denied {
+            return;
+        }
+        if event.user.username == self.user
+            && let Some(other) = &event.impersonated_user
+        {
+            self.groups.extend(event.user.groups.iter().cloned());
+            self.impersonation(other);
+        }
+        let acting = event.effective_user();
+        if acting.username != self.user {
+            return;
+        }
+        self.groups.extend(acting.groups.iter().cloned());
+        let Some(object) = event.object_ref.as_ref().filter(|object| !object.resource.is_empty()) else {
+            let path = event.request_uri.split('?').next().unwrap_or_default();
+            if self.options.include_default || !is_default_path(path, &event.verb) {
+                self.paths.entry(path.to_owned()).or_default().insert(event.verb.clone());
+            }
+            return;
+        };
+        let resource = event.resource();
+        if !self.options.include_default && is_default_review(&object.api_group, &resource) {
+            return;
+        }
+        // A Namespace lies in no namespace, though its requests name one.
+        let namespace = if object.resource == "namespaces" { "" } else { object.namespace.as_str() };
+        let name = match event.verb.as_str() {
+            "create" | "deletecollection" => None,
+            "list" | "watch" => named_by_selector(&event.request_uri).filter(|name| *name == object.name || object.name.is_empty()),
+            _ => Some(object.name.clone()).filter(|name| !name.is_empty()),
+        };
+        let target = (object.api_group.clone(), resource);
+        self.used(namespace, target.clone(), &event.verb, name);
+        // An apply, a patch or an update that made the object needed the right to create it.
+        if event.code() == 201 && matches!(event.verb.as_str(), "patch" | "update") && object.subresource.is_empty() {
+            self.used(namespace, target, "create", None);
+        }
+    }
+
+    fn impersonation(&mut self, other: &super::event::UserInfo) {
+        let account = other.username.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+        match account {
+            Some((namespace, name)) => {
+                self.used(namespace, (String::new(), "serviceaccounts".into()), "impersonate", Some(name.to_owned()));
+            }
+            None => {
+                self.used("", (String::new(), "users".into()), "impersonate", Some(other.username.clone()));
+                // The group of everybody is added by the server, and not asked for.
+                for group in other.groups.iter().filter(|group| *group != "system:authenticated") {
+                    self.used("", (String::new(), "groups".into()), "impersonate", Some(group.clone()));
+                }
+            }
+        }
+        for (key, values) in &other.extra {
+            for value in values {
+                let target = ("authentication.k8s.io".into(), format!("userextras/{key}"));
+                self.used("", target, "impersonate", Some(value.clone()));
+            }
+        }
+    }
+
+    fn used(&mut self, namespace: &str, target: Target, verb: &str, name: Option<String>) {
+        let verbs = self.scopes.entry(namespace.to_owned()).or_default().entry(target).or_default();
+        let names = verbs.entry(verb.to_owned()).or_insert_with(|| Some(BTreeSet::new()));
+        match (names.as_mut(), name.filter(|_| !self.options.any_name)) {
+            (Some(known), Some(name)) => drop(known.insert(name)),
+            _ => *names = None,
+        }
+    }
+
+    /// What remains of a scope once what the cluster's role allows is taken away.
+    fn rest(&self, namespace: &str) -> BTreeMap<Target, BTreeMap<String, Names>> {
+        let mut rest = self.scopes.get(namespace).cloned().unwrap_or_default();
+        let Some(everywhere) = self.scopes.get("").filter(|_| !namespace.is_empty()) else { return rest };
+        for (target, verbs) in &mut rest {
+            let wide = everywhere.get(target);
+            verbs.retain(|verb, _| wide.and_then(|wide| wide.get(verb)) != Some(&None));
+        }
+        rest.retain(|_, verbs| !verbs.is_empty());
+        rest
+    }
+
+    /// Roles, ClusterRoles and their bindings; `name` is what they are called.
+    pub fn roles(&self, name: &str) -> Vec<Value> {
+        let mut objects = Vec::new();
+        let mut cluster = rules(&self.rest(""));
+        cluster.extend(path_rules(&self.paths));
+        if !cluster.is_empty() {
+            objects.push(json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": cluster}));
+            objects.push(self.binding("ClusterRole", name, ""));
+        }
+        for namespace in self.scopes.keys().filter(|namespace| !namespace.is_empty()) {
+            let rules = rules(&self.rest(namespace));
+            if !rules.is_empty() {
+                let metadata = json!({"name": name, "namespace": namespace});
+                objects.push(json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": rules}));
+                objects.push(self.binding("Role", name, namespace));
+            }
+        }
+        objects
+    }
+
+    fn binding(&self, kind: &str, name: &str, namespace: &str) -> Value {
+        let account = self.user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+        let subject = match account {
+            Some((namespace, name)) => json!({"kind": "ServiceAccount", "name": name, "namespace": namespace}),
+            None => json!({"kind": "User", "apiGroup": RBAC, "name": self.user}),
+        };
+        let mut metadata = json!({"name": name});
+        if !namespace.is_empty() {
+            metadata["namespace"] = json!(namespace);
+        }
+        json!({"apiVersion": format!("{RBAC}/v1"), "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name}, "subjects": [subject]})
+    }
+}
+
+/// The rules of a scope: verbs that were used with the same names stand together, and so do resources of a group that were used alike.
+fn rules(targets: &BTreeMap<Target, BTreeMap<String, Names>>) -> Vec<Value> {
+    let mut alike: BTreeMap<(String, Vec<String>, Option<Vec<String>>), Vec<String>> = BTreeMap::new();
+    for ((group, resource), verbs) in targets {
+        let mut by_names: BTreeMap<Option<Vec<String>>, Vec<String>> = BTreeMap::new();
+        for (verb, names) in verbs {
+            let names = names.as_ref().map(|names| names.iter().cloned().collect());
+            by_names.entry(names).or_default().push(verb.clone());
+        }
+        for (names, verbs) in by_names {
+            alike.entry((group.clone(), verbs, names)).or_default().push(resource.clone());
+        }
+    }
+    let mut rules: Vec<Value> = alike
+        .into_iter()
+        .map(|((group, verbs, names), resources)| {
+            let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+            if let Some(names) = names {
+                rule["resourceNames"] = json!(names);
+            }
+            rule
+        })
+        .collect();
+    let texts = |rule: &Value, key: &str| rule[key].as_array().into_iter().flatten().map(Value::to_string).collect::<Vec<_>>();
+    rules.sort_by_key(|rule| (texts(rule, "apiGroups"), texts(rule, "resources"), texts(rule, "verbs")));
+    rules
+}
+
+fn path_rules(paths: &BTreeMap<String, BTreeSet<String>>) -> Vec<Value> {
+    let mut alike: BTreeMap<&BTreeSet<String>, Vec<&str>> = BTreeMap::new();
+    for (path, verbs) in paths {
+        alike.entry(verbs).or_default().push(path);
+    }
+    alike.into_iter().map(|(verbs, paths)| json!({"nonResourceURLs": paths, "verbs": verbs})).collect()
+}
+
+/// The one object that a list or a watch was about.
+fn named_by_selector(uri: &str) -> Option<String> {
+    let (path, query) = uri.split_once('?')?;
+    Some(parse("GET", path, query).name).filter(|name| !name.is_empty())
+}
+
+/// What `system:discovery`, `system:public-info-viewer` and the issuer's discovery give to everybody.
+fn is_default_path(path: &str, verb: &str) -> bool {
+    let exact = ["/healthz", "/livez", "/readyz", "/version", "/version/", "/api", "/apis", "/openapi", "/openid/v1/jwks"];
+    let below = ["/api/", "/apis/", "/openapi/", "/.well-known/"];
+    verb == "get" && (exact.contains(&path) || below.iter().any(|prefix| path.starts_with(prefix)))
+}
+
+/// What `system:basic-user` gives to everybody who is known.
+fn is_default_review(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews") | ("authentication.k8s.io", "selfsubjectreviews")
+    )
+}
+
+/// A name for roles made of a user's: what a DNS label can hold.
+pub fn role_name(user: &str) -> String {
+    let user = user.strip_prefix("system:serviceaccount:").unwrap_or(user);
+    let letters = user.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' });
+    let name: String = letters.take(63).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "audited".into() } else { name.into() }
+}
+
+/// Permissions one by one, a line each and in order, so that two sets of roles can be compared: `namespace default: get pods web`.
+pub fn permissions(objects: &[Value]) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    for object in objects.iter().filter(|object| matches!(object["kind"].as_str(), Some("Role" | "ClusterRole"))) {
+        let scope = match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => format!("namespace {namespace}"),
+            None => "cluster".to_owned(),
+        };
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            lines.extend(permissions_of(&scope, rule));
+        }
+    }
+    lines
+}
+
+/// The same of one rule.
+pub fn permissions_of(scope: &str, rule: &Value) -> Vec<String> {
+    let list = |key: &str| rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>();
+    let mut lines = Vec::new();
+    for verb in list("verbs") {
+        lines.extend(list("nonResourceURLs").iter().map(|path| format!("{scope}: {verb} {path}")));
+        for group in list("apiGroups") {
+            for resource in list("resources") {
+                let dotted = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+                let names = list("resourceNames");
+                match names.is_empty() {
+                    true => lines.push(format!("{scope}: {verb} {dotted}")),
+                    false => lines.extend(names.iter().map(|name| format!("{scope}: {verb} {dotted} {name}"))),
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// What somebody may do now, as roles of the shape that [`Usage::roles`] gives: of all roles and bindings those that reach the user,
+/// directly or by a group.
+pub fn granted(user: &str, groups: &BTreeSet<String>, objects: &[Value]) -> Vec<Value> {
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    let is_subject = |subject: &Value, namespace: &str| {
+        let name = subject["name"].as_str().unwrap_or_default();
+        match subject["kind"].as_str() {
+            Some("User") => name == user,
+            Some("Group") => groups.contains(name),
+            Some("ServiceAccount") => account == Some((subject["namespace"].as_str().unwrap_or(namespace), name)),
+            _ => false,
+        }
+    };
+    let mut found = Vec::new();
+    for binding in objects {
+        let namespace = binding["metadata"]["namespace"].as_str().unwrap_or_default();
+        let subjects = binding["subjects"].as_array().into_iter().flatten();
+        if !subjects.into_iter().any(|subject| is_subject(subject, namespace)) {
+            continue;
+        }
+        let role = objects.iter().find(|role| {
+            let of_namespace = role["kind"] == "ClusterRole" || role["metadata"]["namespace"] == binding["metadata"]["namespace"];
+            role["kind"] == binding["roleRef"]["kind"] && role["metadata"]["name"] == binding["roleRef"]["name"] && of_namespace
+        });
+        if let Some(role) = role {
+            let mut metadata = json!({"name": role["metadata"]["name"]});
+            let kind = match namespace.is_empty() {
+                true => "ClusterRole",
+                false => {
+                    metadata["namespace"] = json!(namespace);
+                    "Role"
+                }
+            };
+            found.push(json!({"kind": kind, "metadata": metadata, "rules": role["rules"]}));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(verb: &str, uri: &str, code: u16) -> Event {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let info = parse("GET", path, query);
+        let object = info.is_resource.then(|| {
+            json!({"resource": info.resource, "namespace": info.namespace, "name": info.name, "apiGroup": info.group,
+                "subresource": info.subresource, "apiVersion": info.version})
+        });
+        let mut event = json!({"auditID": "a", "verb": verb, "requestURI": uri, "user": {"username": "jane", "groups": ["dev"]},
+            "responseStatus": {"metadata": {}, "code": code}});
+        if let Some(object) = object {
+            event["objectRef"] = object;
+        }
+        serde_json::from_value(event).unwrap()
+    }
+
+    fn lines(options: Options, events: &[(&str, &str, u16)]) -> Vec<String> {
+        let mut usage = Usage::of("jane", options);
+        events.iter().for_each(|(verb, uri, code)| usage.see(&event(verb, uri, *code)));
+        permissions(&usage.roles("jane")).into_iter().collect()
+    }
+
+    #[test]
+    fn names_are_kept_where_a_rule_can_have_them() {
+        let found = lines(
+            Options::default(),
+            &[
+                ("get", "/api/v1/namespaces/default/pods/web", 200),
+                ("create", "/api/v1/namespaces/default/pods", 201),
+                ("list", "/api/v1/namespaces/default/secrets?limit=500", 200),
+                ("watch", "/api/v1/namespaces/default/configmaps?watch=1&fieldSelector=metadata.name%3Dca", 200),
+                ("deletecollection", "/api/v1/namespaces/default/events", 200),
+                ("create", "/api/v1/namespaces/default/pods/web/exec", 101),
+                ("get", "/api/v1/namespaces/default/pods/web/log", 200),
+            ],
+        );
+        assert_eq!(
+            found,
+            [
+                "namespace default: create pods",
+                "namespace default: create pods/exec",
+                "namespace default: deletecollection events",
+                "namespace default: get pods web",
+                "namespace default: get pods/log web",
+                "namespace default: list secrets",
+                "namespace default: watch configmaps ca",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_of_a_namespace_needs_a_cluster_role() {
+        let found = lines(
+            Options::default(),
+            &[
+                ("list", "/api/v1/pods", 200),
+                ("list", "/api/v1/namespaces/default/pods", 200),
+                ("get", "/api/v1/namespaces/team", 200),
+                ("get", "/api/v1/nodes/n1", 404),
+                ("get", "/metrics", 200),
+                ("get", "/apis", 200),
+            ],
+        );
+        assert_eq!(found, ["cluster: get /metrics", "cluster: get namespaces team", "cluster: get nodes n1", "cluster: list pods"]);
+    }
+
+    #[test]
+    fn an_apply_that_made_the_object_needs_create_too() {
+        let found = lines(Options::default(), &[("patch", "/apis/apps/v1/namespaces/default/deployments/web?fieldManager=x", 201)]);
+        assert_eq!(found, ["namespace default: create deployments.apps", "namespace default: patch deployments.apps web"]);
+        let found = lines(Options { any_name: true, ..Options::default() }, &[("get", "/api/v1/namespaces/default/pods/web", 200)]);
+        assert_eq!(found, ["namespace default: get pods"]);
+    }
+
+    #[test]
+    fn verbs_with_the_same_names_and_resources_used_alike_share_a_rule() {
+        let mut usage = Usage::of("system:serviceaccount:ops:bot", Options::default());
+        for (verb, uri) in [
+            ("list", "/api/v1/namespaces/default/pods"),
+            ("watch", "/api/v1/namespaces/default/pods?watch=1"),
+            ("list", "/api/v1/namespaces/default/services"),
+            ("watch", "/api/v1/namespaces/default/services?watch=1"),
+            ("get", "/api/v1/namespaces/default/pods/a"),
+            ("delete", "/api/v1/namespaces/default/pods/a"),
+        ] {
+            let mut event = event(verb, uri, 200);
+            event.user.username = "system:serviceaccount:ops:bot".into();
+            usage.see(&event);
+        }
+        let roles = usage.roles("bot");
+        assert_eq!(
+            roles[0]["rules"],
+            json!([
+                {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete", "get"], "resourceNames": ["a"]},
+                {"apiGroups": [""], "resources": ["pods", "services"], "verbs": ["list", "watch"]},
+            ])
+        );
+        assert_eq!(roles[1]["subjects"], json!([{"kind": "ServiceAccount", "name": "bot", "namespace": "ops"}]));
+        assert_eq!(roles[1]["roleRef"]["kind"], "Role");
+    }
+
+    #[test]
+    fn whoever_impersonates_needs_that_and_not_what_the_other_does() {
+        let mut event = event("get", "/api/v1/namespaces/default/pods/web", 200);
+        event.impersonated_user = Some(super::super::event::UserInfo {
+            username: "joe".into(),
+            groups: vec!["dev".into(), "system:authenticated".into()],
+            ..Default::default()
+        });
+        let of = |user: &str| {
+            let mut usage = Usage::of(user, Options::default());
+            usage.see(&event);
+            permissions(&usage.roles("x")).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(of("jane"), ["cluster: impersonate groups dev", "cluster: impersonate users joe"]);
+        assert_eq!(of("joe"), ["namespace default: get pods web"]);
+        assert!(of("ann").is_empty());
+    }
+
+    #[test]
+    fn what_somebody_has_now_is_found_by_user_group_and_account() {
+        let role = |kind: &str, name: &str, namespace: Option<&str>, verb: &str| {
+            json!({"kind": kind, "metadata": {"name": name, "namespace": namespace},
+                "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]})
+        };
+        let binding = |kind: &str, namespace: Option<&str>, role: (&str, &str), subject: Value| json!({"kind": kind, "metadata": {"name": "b", "namespace": namespace}, "roleRef": {"kind": role.0, "name": role.1}, "subjects": [subject]});
+        let objects = [
+            role("ClusterRole", "view", None, "get"),
+            role("Role", "edit", Some("a"), "update"),
+            role("Role", "edit", Some("b"), "delete"),
+            binding("RoleBinding", Some("a"), ("ClusterRole", "view"), json!({"kind": "Group", "name": "dev"})),
+            binding("RoleBinding", Some("a"), ("Role", "edit"), json!({"kind": "User", "name": "jane"})),
+            binding("RoleBinding", Some("b"), ("Role", "edit"), json!({"kind": "User", "name": "joe"})),
+            binding(
+                "ClusterRoleBinding",
+                None,
+                ("ClusterRole", "view"),
+                json!({"kind": "ServiceAccount", "name": "jane", "namespace": "x"}),
+            ),
+        ];
+        let groups = BTreeSet::from(["dev".to_owned()]);
+        let found: Vec<_> = permissions(&granted("jane", &groups, &objects)).into_iter().collect();
+        assert_eq!(found, ["namespace a: get pods", "namespace a: update pods"]);
+        let found: Vec<_> = permissions(&granted("system:serviceaccount:x:jane", &BTreeSet::new(), &objects)).into_iter().collect();
+        assert_eq!(found, ["cluster: get pods"]);
+    }
+}

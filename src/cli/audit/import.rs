@@ -1,0 +1,186 @@
+//! `usher audit import`: the audit log of another cluster, so that everything that asks the archive works on it too. Files may be
+//! compressed with gzip; they are read line by line and sent in pieces, so that their size does not matter.
+
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::path::PathBuf;
+
+use clap::Args;
+use flate2::read::MultiGzDecoder;
+use serde_json::Value;
+
+use super::{Ask, told};
+use crate::audit::{Event, import};
+use crate::cli::output::{Format, bytes};
+
+/// How much is sent at once.
+const PIECE: usize = 1 << 20;
+/// The longest line, and the largest document that is not in lines.
+const LONGEST: u64 = 512 << 20;
+/// How many bad lines are told in full.
+const TOLD: usize = 10;
+
+/// Read the audit log of another cluster into the archive.
+///
+/// Takes the JSON lines of kube-apiserver, what CloudWatch (EKS), Azure Monitor (AKS) and Cloud Logging (GKE) make of them, and
+/// whole documents with lists of those; plain or compressed with gzip.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The file; - is standard input
+    file: PathBuf,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl Import {
+    pub(super) async fn run(self) -> Result<(), String> {
+        let client = self.ask.reach.client().await?;
+        let bad = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", self.file.display());
+        let input: Box<dyn Read> = match self.file.as_os_str() == "-" {
+            true => Box::new(std::io::stdin()),
+            false => Box::new(std::fs::File::open(&self.file).map_err(|e| bad(&e))?),
+        };
+        let mut source = Source::new(input).map_err(|e| bad(&e))?;
+        let mut sent = Sent::default();
+        let mut piece: Vec<u8> = Vec::new();
+        let progress = std::io::stderr().is_terminal();
+        while let Some(events) = source.next().map_err(|e| bad(&e))? {
+            for event in events {
+                serde_json::to_writer(&mut piece, &event).map_err(|e| e.to_string())?;
+                piece.push(b'\n');
+            }
+            if piece.len() >= PIECE {
+                sent.piece(&client, std::mem::take(&mut piece)).await?;
+                if progress {
+                    eprint!("\r{} events, {} read", sent.imported, bytes(source.read));
+                }
+            }
+        }
+        if !piece.is_empty() {
+            sent.piece(&client, piece).await?;
+        }
+        if progress {
+            eprint!("\r\u{1b}[K");
+        }
+        let refused = source.refused + sent.refused;
+        source.errors.iter().for_each(|error| eprintln!("usher: {}: {error}", self.file.display()));
+        if self.ask.output != Format::Human {
+            let answer = serde_json::json!({"imported": sent.imported, "refused": refused, "lost": sent.lost, "errors": source.errors});
+            return self.ask.output.write(&answer);
+        }
+        let mut text = format!("imported {} events", sent.imported);
+        if refused > 0 {
+            text.push_str(&format!(", {refused} lines are no audit events"));
+        }
+        if sent.lost > 0 {
+            text.push_str(&format!(", {} could not be kept", sent.lost));
+        }
+        crate::cli::output::line(&text)
+    }
+}
+
+/// What the server made of it.
+#[derive(Default)]
+struct Sent {
+    imported: u64,
+    refused: u64,
+    lost: u64,
+}
+
+impl Sent {
+    async fn piece(&mut self, client: &kube::Client, piece: Vec<u8>) -> Result<(), String> {
+        let request = http::Request::post("/usher/v1/requests").header(http::header::CONTENT_TYPE, "application/x-ndjson");
+        let request = request.body(piece).map_err(|e| e.to_string())?;
+        let answer: Value = client.request(request).await.map_err(told)?;
+        let number = |key: &str| answer[key].as_u64().unwrap_or(0);
+        self.imported += number("imported");
+        self.refused += number("refused");
+        self.lost += number("lost");
+        Ok(())
+    }
+}
+
+/// A log on its way in.
+struct Source {
+    input: Box<dyn BufRead>,
+    lines: u64,
+    read: u64,
+    refused: u64,
+    errors: Vec<String>,
+}
+
+impl Source {
+    /// Looks whether it is compressed.
+    fn new(input: Box<dyn Read>) -> std::io::Result<Source> {
+        let mut input = BufReader::with_capacity(256 << 10, input);
+        let compressed = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+        let input: Box<dyn BufRead> = match compressed {
+            true => Box::new(BufReader::with_capacity(256 << 10, MultiGzDecoder::new(input))),
+            false => Box::new(input),
+        };
+        Ok(Source { input, lines: 0, read: 0, refused: 0, errors: Vec::new() })
+    }
+
+    /// The events of the next line; `None` at the end. A line that is none is counted, and the first few are told.
+    fn next(&mut self) -> std::io::Result<Option<Vec<Event>>> {
+        let mut line = Vec::new();
+        let read = self.input.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.lines += 1;
+        self.read += read as u64;
+        let text = String::from_utf8_lossy(&line);
+        let mut parsed = import::line(&text);
+        // A document that was written for people begins with a line that is no JSON by itself.
+        if parsed.is_err() && self.lines == 1 && matches!(text.trim(), "[" | "{") {
+            let mut whole = text.into_owned();
+            self.read += self.input.by_ref().take(LONGEST).read_to_string(&mut whole)? as u64;
+            parsed = serde_json::from_str(&whole).map_err(|e| format!("not JSON: {e}")).and_then(import::document);
+        }
+        Ok(Some(parsed.unwrap_or_else(|why| {
+            self.refused += 1;
+            if self.errors.len() < TOLD {
+                self.errors.push(format!("line {}: {why}", self.lines));
+            }
+            Vec::new()
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const LINE: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","auditID":"a","verb":"get","user":{"username":"jane"}}"#;
+
+    fn read(bytes: Vec<u8>) -> (usize, u64, Vec<String>) {
+        let mut source = Source::new(Box::new(std::io::Cursor::new(bytes))).unwrap();
+        let mut events = 0;
+        while let Some(found) = source.next().unwrap() {
+            events += found.len();
+        }
+        (events, source.refused, source.errors)
+    }
+
+    #[test]
+    fn lines_are_read_plain_and_compressed_and_bad_ones_are_counted() {
+        let text = format!("{LINE}\n\nnonsense\n{LINE}");
+        let (events, refused, errors) = read(text.clone().into_bytes());
+        assert_eq!((events, refused), (2, 1));
+        assert!(errors[0].starts_with("line 3: not JSON"), "{errors:?}");
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        assert_eq!(read(encoder.finish().unwrap()).0, 2);
+    }
+
+    #[test]
+    fn a_document_written_for_people_is_read_whole() {
+        let value: Value = serde_json::from_str(LINE).unwrap();
+        let list = serde_json::to_string_pretty(&serde_json::json!([value, value])).unwrap();
+        assert_eq!(read(list.into_bytes()).0, 2);
+        let envelope = serde_json::to_string_pretty(&serde_json::json!({"events": [{"message": LINE}]})).unwrap();
+        assert_eq!(read(envelope.into_bytes()).0, 1);
+    }
+}

@@ -1,0 +1,198 @@
+//! `usher audit`: what the archive of a running server tells about who did what. Talks to the server as kubectl does.
+
+mod import;
+mod query;
+mod rbac;
+mod row;
+mod stats;
+mod tail;
+
+use clap::{Args, Subcommand};
+use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
+
+use super::client::{Reach, block_on};
+use super::output::Format;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  usher audit tail --decision forbid                          what is refused, as it happens
+  usher audit query --resource pods --verb delete --since 1h  who deleted Pods
+  usher audit query --filter 'event.responseStatus.code >= 500 && event.userAgent.startsWith(\"helm\")'
+  usher audit stats --since 10m                               who asks most, who is denied, what is slow
+  usher audit rbac --user jane | kubectl apply -f -           the smallest roles for what jane does
+  usher audit import audit.log.gz                             the audit log of another cluster";
+
+/// What to ask.
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// Show requests as they end
+    Tail(tail::Tail),
+    /// Show the requests that are kept
+    Query(query::Query),
+    /// Count them: top users, what is denied, what is slow, how long requests take
+    Stats(stats::Stats),
+    /// Write the smallest roles that allow what a user was seen to do
+    Rbac(rbac::Rbac),
+    /// Read the audit log of another cluster into the archive
+    Import(import::Import),
+}
+
+impl Audit {
+    /// Asks it.
+    pub fn run(self) -> Result<(), String> {
+        match self {
+            Audit::Tail(command) => block_on(command.run()),
+            Audit::Query(command) => block_on(command.run()),
+            Audit::Stats(command) => block_on(command.run()),
+            Audit::Rbac(command) => block_on(command.run()),
+            Audit::Import(command) => block_on(command.run()),
+        }
+    }
+}
+
+/// Which requests: all that is given must hold.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Which requests")]
+pub struct Which {
+    /// The user, as authenticated or as impersonated
+    #[arg(long)]
+    user: Option<String>,
+    /// The verb, or several: get,list
+    #[arg(long)]
+    verb: Option<String>,
+    /// The resource: pods, pods/log, pods/*, */status, *
+    #[arg(long)]
+    resource: Option<String>,
+    /// The API group; empty for the core group
+    #[arg(long)]
+    group: Option<String>,
+    /// The namespace
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// The object's name
+    #[arg(long)]
+    name: Option<String>,
+    /// The HTTP status: 403, 4xx, 400-499
+    #[arg(long)]
+    code: Option<String>,
+    /// What authorisation said: allow, forbid
+    #[arg(long)]
+    decision: Option<String>,
+    /// An admission policy that had a say
+    #[arg(long)]
+    policy: Option<String>,
+    /// An admission webhook, or its configuration, that had a say
+    #[arg(long)]
+    webhook: Option<String>,
+    /// Not before: a time (2026-05-01T12:00:00Z) or so long ago (10m, 2d)
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Before: a time, or so long ago
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// The request's Audit-ID
+    #[arg(long, value_name = "ID")]
+    audit_id: Option<String>,
+    /// The uid of the object that was written
+    #[arg(long)]
+    uid: Option<String>,
+    /// The uid of an owner of the object that was written
+    #[arg(long, value_name = "UID")]
+    owner: Option<String>,
+    /// Took at least so long: 100ms, 2s
+    #[arg(long, value_name = "DURATION")]
+    slower_than: Option<String>,
+    /// The stage: RequestReceived, ResponseStarted, ResponseComplete, Panic
+    #[arg(long)]
+    stage: Option<String>,
+    /// A CEL expression over `event`, an audit.k8s.io/v1 Event with its trace
+    #[arg(long, value_name = "CEL")]
+    filter: Option<String>,
+}
+
+impl Which {
+    /// As the query of a URL, with what else is asked.
+    fn query(&self, more: &[(&str, &str)]) -> String {
+        let given = [
+            ("user", &self.user),
+            ("verb", &self.verb),
+            ("resource", &self.resource),
+            ("group", &self.group),
+            ("namespace", &self.namespace),
+            ("name", &self.name),
+            ("code", &self.code),
+            ("decision", &self.decision),
+            ("policy", &self.policy),
+            ("webhook", &self.webhook),
+            ("since", &self.since),
+            ("until", &self.until),
+            ("audit-id", &self.audit_id),
+            ("uid", &self.uid),
+            ("owner", &self.owner),
+            ("slower-than", &self.slower_than),
+            ("stage", &self.stage),
+            ("filter", &self.filter),
+        ];
+        let given = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
+        let pairs: Vec<String> = given.chain(more.iter().copied()).map(|(key, value)| format!("{key}={}", encode(value))).collect();
+        pairs.join("&")
+    }
+}
+
+/// Percent-encodes a value of a query.
+fn encode(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte.into()),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// Which server, and how its answer is written.
+#[derive(Debug, Args)]
+pub struct Ask {
+    #[command(flatten)]
+    reach: Reach,
+    /// How to write it
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// The sentence of an error, without the words around it that help nobody.
+fn told(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message,
+        other => other.to_string(),
+    }
+}
+
+/// A document of the server.
+async fn document(client: &kube::Client, path: &str) -> Result<serde_json::Value, String> {
+    let request = http::Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
+    client.request(request).await.map_err(told)
+}
+
+/// JSON lines of the server, as they come; empty ones are left out.
+async fn lines(client: &kube::Client, path: &str) -> Result<impl futures::Stream<Item = Result<String, String>> + use<>, String> {
+    let request = http::Request::get(path).header(http::header::ACCEPT, "application/x-ndjson");
+    let request = request.body(Vec::new()).map_err(|e| e.to_string())?;
+    let stream = client.request_stream(request).await.map_err(told)?;
+    let lines = Box::pin(stream).lines().map_err(|e| format!("the answer ended early: {e}"));
+    Ok(lines.filter(|line| std::future::ready(!line.as_ref().is_ok_and(|line| line.trim().is_empty()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_is_understood_by_the_server_as_it_was_meant() {
+        let which = Which { filter: Some("event.verb == 'get' && 1+1 > 0".into()), group: Some(String::new()), ..Which::default() };
+        let query = which.query(&[("limit", "5")]);
+        let pairs: Vec<_> = crate::request::query_pairs(&query).collect();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(pairs, [pair("group", ""), pair("filter", "event.verb == 'get' && 1+1 > 0"), pair("limit", "5")]);
+    }
+}

@@ -1,0 +1,68 @@
+//! `usher audit query`: the requests that are kept.
+
+use clap::Args;
+use futures::TryStreamExt;
+use serde_json::{Value, json};
+
+use super::{Ask, Which, lines, row};
+use crate::audit::Event;
+use crate::cli::output::{self, Format, Screen};
+
+/// Show the requests that are kept, the newest first.
+#[derive(Debug, Args)]
+pub struct Query {
+    #[command(flatten)]
+    which: Which,
+    /// At most so many; 0 for all
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// The oldest first
+    #[arg(long)]
+    oldest_first: bool,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl Query {
+    pub(super) async fn run(self) -> Result<(), String> {
+        let client = self.ask.reach.client().await?;
+        let order = if self.oldest_first { "oldest" } else { "newest" };
+        let query = self.which.query(&[("limit", &self.limit.to_string()), ("order", order)]);
+        let mut lines = std::pin::pin!(lines(&client, &format!("/usher/v1/requests?{query}")).await?);
+        let screen = Screen::stdout();
+        let mut items: Vec<Value> = Vec::new();
+        let mut first = true;
+        while let Some(text) = lines.try_next().await? {
+            match self.ask.output {
+                Format::Jsonl => output::line(&text)?,
+                Format::Human => {
+                    let event: Event = parsed(&text)?;
+                    if std::mem::take(&mut first) {
+                        output::line(&row::heading(&screen))?;
+                    }
+                    output::line(&row::line(&event, &screen))?;
+                }
+                Format::Yaml => {
+                    let separator = if std::mem::take(&mut first) { "" } else { "---\n" };
+                    output::print(&format!("{separator}{}", crate::api::yaml::write(&parsed(&text)?)))?;
+                }
+                Format::Json => items.push(parsed(&text)?),
+            }
+        }
+        match self.ask.output {
+            Format::Json => {
+                Format::Json.write(&json!({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {}, "items": items}))
+            }
+            Format::Human if first => {
+                eprintln!("No requests found.");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An event of a line.
+pub(super) fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|e| format!("the server answered something else: {e}"))
+}

@@ -1,0 +1,57 @@
+//! `usher audit tail`: requests as they end.
+
+use clap::Args;
+use futures::TryStreamExt;
+use serde_json::Value;
+
+use super::query::parsed;
+use super::{Ask, Which, lines, row};
+use crate::audit::Event;
+use crate::cli::output::{self, Format, Screen};
+
+/// Show requests as they end, until interrupted.
+#[derive(Debug, Args)]
+pub struct Tail {
+    #[command(flatten)]
+    which: Which,
+    /// Begin with so many of the last ones
+    #[arg(long, default_value_t = 0)]
+    last: usize,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl Tail {
+    pub(super) async fn run(self) -> Result<(), String> {
+        let client = self.ask.reach.client().await?;
+        let screen = Screen::stdout();
+        // Followed first, so that nothing is missed between the two.
+        let mut live = std::pin::pin!(lines(&client, &format!("/usher/v1/requests?{}", self.which.query(&[("follow", "true")]))).await?);
+        if self.ask.output == Format::Human && screen.width.is_some() {
+            output::line(&row::heading(&screen))?;
+        }
+        if self.last > 0 {
+            let query = self.which.query(&[("limit", &self.last.to_string())]);
+            let mut last: Vec<String> = lines(&client, &format!("/usher/v1/requests?{query}")).await?.try_collect().await?;
+            last.reverse();
+            last.iter().try_for_each(|text| self.show(text, &screen))?;
+        }
+        while let Some(text) = live.try_next().await? {
+            self.show(&text, &screen)?;
+        }
+        Err("the server ended the stream".into())
+    }
+
+    fn show(&self, text: &str, screen: &Screen) -> Result<(), String> {
+        let value: Value = parsed(text)?;
+        if let Some(missed) = value["lagged"]["missed"].as_u64() {
+            eprintln!("{missed} requests were missed: they came faster than they could be shown");
+            return Ok(());
+        }
+        match self.ask.output {
+            Format::Human => output::line(&row::line(&parsed::<Event>(text)?, screen)),
+            Format::Yaml => output::print(&format!("---\n{}", crate::api::yaml::write(&value))),
+            Format::Json | Format::Jsonl => output::line(text),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! `/usher/v1/requests` and `/usher/v1/stats`: what the audit archive tells. Questions run on threads that may wait, and their answers
+//! are written as they are found; whoever hangs up ends them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::{HeaderValue, Request, header};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, mpsc};
+
+use crate::api::representation::{Representation, header_text, respond_value};
+use crate::audit::archive::Order;
+use crate::audit::{Archive, Event, Filter, import};
+use crate::gateway::Gateway;
+use crate::gateway::layers::Refused;
+use crate::request::query_pairs;
+use crate::status::Status;
+
+/// How many requests are told where nothing is said; 0 asks for all of them.
+const LIMIT: usize = 500;
+/// How many rows of everything statistics name.
+const TOP: usize = 10;
+/// How many rows may wait for a slow reader.
+const AHEAD: usize = 64;
+/// How often a silent stream says that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// The longest line of an import.
+const LONGEST_LINE: usize = 32 << 20;
+/// How many events of an import are kept together.
+const BATCH: usize = 256;
+/// How many bad lines are told in full.
+const TOLD: usize = 10;
+
+/// What is asked, and how it is to be told.
+struct Question {
+    filter: Filter,
+    limit: usize,
+    order: Order,
+    top: usize,
+    follow: bool,
+    trace: bool,
+}
+
+impl Question {
+    fn read(query: &str, now: Timestamp) -> Result<Question, Status> {
+        let mut question =
+            Question { filter: Filter::default(), limit: LIMIT, order: Order::default(), top: TOP, follow: false, trace: true };
+        for (key, value) in query_pairs(query) {
+            let bad = |takes: &str| Status::bad_request(format!("{key} takes {takes}, not {value:?}"));
+            match key.as_str() {
+                "limit" => question.limit = value.parse().map_err(|_| bad("a number"))?,
+                "top" => question.top = value.parse().map_err(|_| bad("a number"))?,
+                "order" => {
+                    question.order = match value.as_str() {
+                        "newest" => Order::NewestFirst,
+                        "oldest" => Order::OldestFirst,
+                        _ => return Err(bad("newest or oldest")),
+                    }
+                }
+                "follow" => question.follow = value.parse().map_err(|_| bad("true or false"))?,
+                "trace" => question.trace = value.parse().map_err(|_| bad("true or false"))?,
+                "timeout" => {}
+                other => {
+                    if !question.filter.set(other, &value, now).map_err(Status::bad_request)? {
+                        let known = Filter::PARAMETERS.join(", ");
+                        return Err(Status::bad_request(format!("unknown parameter {other:?}; a filter takes {known}")));
+                    }
+                }
+            }
+        }
+        if question.limit == 0 {
+            question.limit = usize::MAX;
+        }
+        Ok(question)
+    }
+}
+
+/// How rows are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    Lines,
+    ServerSentEvents,
+    List,
+}
+
+impl Framing {
+    fn of(request: &Request<Body>) -> Framing {
+        let accept = header_text(request.headers(), header::ACCEPT);
+        match accept {
+            _ if accept.contains("text/event-stream") => Framing::ServerSentEvents,
+            _ if accept.contains("application/x-ndjson") || accept.contains("application/jsonl") => Framing::Lines,
+            _ => Framing::List,
+        }
+    }
+
+    fn row(self, json: &[u8], first: bool) -> Bytes {
+        match self {
+            Framing::Lines => [json, b"\n"].concat().into(),
+            Framing::ServerSentEvents => [b"event: request\ndata: ", json, b"\n\n"].concat().into(),
+            Framing::List if first => json.to_vec().into(),
+            Framing::List => [b",", json].concat().into(),
+        }
+    }
+
+    /// A word about the stream itself: that somebody fell behind, say.
+    fn note(self, kind: &str, note: &Value) -> Bytes {
+        match self {
+            Framing::ServerSentEvents => format!("event: {kind}\ndata: {note}\n\n").into(),
+            _ => format!("{}\n", json!({ kind: note })).into(),
+        }
+    }
+
+    fn heartbeat(self) -> Bytes {
+        match self {
+            Framing::ServerSentEvents => Bytes::from_static(b":\n\n"),
+            _ => Bytes::from_static(b"\n"),
+        }
+    }
+
+    fn respond(self, rows: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+        let (before, after, content_type): (&'static [u8], &'static [u8], _) = match self {
+            Framing::Lines => (b"", b"", "application/x-ndjson"),
+            Framing::ServerSentEvents => (b"", b"", "text/event-stream"),
+            Framing::List => {
+                (b"{\"kind\":\"EventList\",\"apiVersion\":\"audit.k8s.io/v1\",\"metadata\":{},\"items\":[", b"]}\n", "application/json")
+            }
+        };
+        let edge = |bytes: &'static [u8]| futures::stream::iter((!bytes.is_empty()).then(|| Bytes::from_static(bytes)));
+        let body = edge(before).chain(rows).chain(edge(after)).map(Ok::<_, std::convert::Infallible>);
+        let mut response = Response::new(Body::from_stream(body));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        response
+    }
+}
+
+fn archive(gateway: &Gateway) -> &Arc<Archive> {
+    &gateway.audit.archive
+}
+
+/// `GET /usher/v1/requests`.
+pub fn list(gateway: &Arc<Gateway>, request: &Request<Body>) -> Result<Response, Refused> {
+    let question = Question::read(request.uri().query().unwrap_or_default(), gateway.api.clock.now())?;
+    let framing = Framing::of(request);
+    if question.follow {
+        return match framing {
+            Framing::List => Err(Status::bad_request("follow needs Accept: text/event-stream or application/x-ndjson").into()),
+            framing => Ok(framing.respond(follow(gateway, question, framing))),
+        };
+    }
+    let (sender, receiver) = mpsc::channel::<Bytes>(AHEAD);
+    let archive = archive(gateway).clone();
+    tokio::task::spawn_blocking(move || {
+        let mut first = true;
+        archive.scan(&question.filter, question.order, question.limit, |record| {
+            let json = if question.trace { record.json() } else { record.without_trace().to_vec() };
+            let row = framing.row(&json, std::mem::take(&mut first));
+            if sender.blocking_send(row).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+    });
+    Ok(framing.respond(receiving(receiver)))
+}
+
+fn receiving(receiver: mpsc::Receiver<Bytes>) -> impl Stream<Item = Bytes> + Send {
+    futures::stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|row| (row, receiver)) })
+}
+
+/// Requests as they end, until the client hangs up or the server stops.
+fn follow(gateway: &Gateway, question: Question, framing: Framing) -> impl Stream<Item = Bytes> + Send + 'static {
+    let live = archive(gateway).follow();
+    let stop = gateway.api.shutdown.clone();
+    futures::stream::unfold((live, stop, question), move |(mut live, stop, question)| async move {
+        loop {
+            let row = tokio::select! {
+                () = stop.cancelled() => return None,
+                () = tokio::time::sleep(HEARTBEAT) => framing.heartbeat(),
+                next = live.recv() => match next {
+                    Ok(event) if question.filter.matches(&event) => framing.row(&json_of(&event, question.trace)?, true),
+                    Ok(_) => continue,
+                    Err(broadcast::error::RecvError::Lagged(missed)) => framing.note("lagged", &json!({"missed": missed})),
+                    Err(broadcast::error::RecvError::Closed) => return None,
+                },
+            };
+            return Some((row, (live, stop, question)));
+        }
+    })
+}
+
+fn json_of(event: &Arc<Event>, trace: bool) -> Option<Vec<u8>> {
+    match trace {
+        true => serde_json::to_vec(&**event).ok(),
+        false => serde_json::to_vec(&Event { trace: None, ..Event::clone(event) }).ok(),
+    }
+}
+
+/// `GET /usher/v1/requests/{audit-id}`: the last event of the request.
+pub async fn get(gateway: &Arc<Gateway>, id: &str) -> Result<Response, Refused> {
+    let filter = Filter { audit_id: Some(id.to_owned()), ..Filter::default() };
+    let archive = archive(gateway).clone();
+    let found = asked(move || archive.query(&filter, 1)).await?;
+    match found.first() {
+        Some(event) => {
+            let value = serde_json::to_value(&**event).map_err(|e| Status::internal(e.to_string()))?;
+            Ok(respond_value(200, &value, Representation::JSON)?)
+        }
+        None => Err(Status::new(404, "NotFound", format!("no request with the Audit-ID {id:?} is kept")).into()),
+    }
+}
+
+/// `GET /usher/v1/stats`.
+pub async fn stats(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refused> {
+    let question = Question::read(query, gateway.api.clock.now())?;
+    if question.filter.expression.is_some() {
+        return Err(Status::bad_request("statistics are counted from columns; filter, a CEL expression, is for requests").into());
+    }
+    let archive = archive(gateway).clone();
+    let stats = asked(move || archive.stats(&question.filter, question.top)).await?;
+    let value = serde_json::to_value(stats).map_err(|e| Status::internal(e.to_string()))?;
+    Ok(respond_value(200, &value, Representation::JSON)?)
+}
+
+async fn asked<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    tokio::task::spawn_blocking(question).await.map_err(|e| Status::internal(format!("the question ended early: {e}")))
+}
+
+/// `POST /usher/v1/requests`: JSON lines of audit events, in the envelope of a cloud or without, of any number.
+pub async fn import(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
+    let archive = archive(gateway).clone();
+    let before = archive.kept().lost;
+    let mut body = request.into_body().into_data_stream();
+    let mut import = Import::default();
+    let mut rest: Vec<u8> = Vec::new();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|e| Status::bad_request(format!("error reading the request body: {e}")))?;
+        let mut piece = &piece[..];
+        while let Some(end) = memchr::memchr(b'\n', piece) {
+            rest.extend_from_slice(&piece[..end]);
+            import.line(&rest);
+            rest.clear();
+            piece = &piece[end + 1..];
+        }
+        rest.extend_from_slice(piece);
+        if rest.len() > LONGEST_LINE {
+            return Err(Status::new(
+                413,
+                "RequestEntityTooLarge",
+                format!("line {} is longer than {LONGEST_LINE} bytes", import.lines + 1),
+            )
+            .into());
+        }
+        if import.events.len() >= BATCH {
+            let (archive, events) = (archive.clone(), std::mem::take(&mut import.events));
+            asked(move || archive.append(events)).await?;
+        }
+    }
+    import.line(&rest);
+    let (kept, events) = (archive.clone(), std::mem::take(&mut import.events));
+    asked(move || kept.append(events)).await?;
+    let answer = json!({"imported": import.imported, "refused": import.refused, "errors": import.errors,
+        "lost": archive.kept().lost - before});
+    Ok(respond_value(200, &answer, Representation::JSON)?)
+}
+
+/// An import under way.
+#[derive(Default)]
+struct Import {
+    lines: u64,
+    imported: u64,
+    refused: u64,
+    errors: Vec<String>,
+    events: Vec<Event>,
+}
+
+impl Import {
+    fn line(&mut self, line: &[u8]) {
+        self.lines += 1;
+        match import::line(&String::from_utf8_lossy(line)) {
+            Ok(events) => {
+                self.imported += events.len() as u64;
+                self.events.extend(events);
+            }
+            Err(why) => {
+                self.refused += 1;
+                if self.errors.len() < TOLD {
+                    self.errors.push(format!("line {}: {why}", self.lines));
+                }
+            }
+        }
+    }
+}

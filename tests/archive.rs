@@ -1,0 +1,258 @@
+//! Asking the audit archive of a running server: imports, filters, live streams, statistics, derived roles, and the commands.
+
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use axum::body::Body;
+use futures::StreamExt;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use usher::Server;
+use usher::audit::Event;
+use usher::audit::rbac::{Options, Usage};
+use usher::request::User;
+
+fn admin() -> User {
+    User::new("kubernetes-admin", &["system:masters", "system:authenticated"])
+}
+
+/// Sends a request through the whole stack as some user.
+async fn send(server: &Server, user: &User, request: http::request::Builder, body: impl Into<Body>) -> Response<Body> {
+    let mut request: Request<Body> = request.body(body.into()).unwrap();
+    request.extensions_mut().insert(usher::authn::InProcess(Arc::new(user.clone())));
+    server.router().oneshot(request).await.unwrap()
+}
+
+async fn text(response: Response<Body>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+async fn get(server: &Server, user: &User, uri: &str) -> (u16, Value) {
+    let response = send(server, user, Request::get(uri), Body::empty()).await;
+    let code = response.status().as_u16();
+    (code, serde_json::from_str(&text(response).await).unwrap_or_default())
+}
+
+async fn import(server: &Server, lines: String) -> Value {
+    let response = send(server, &admin(), Request::post("/usher/v1/requests"), lines).await;
+    assert_eq!(response.status(), 200);
+    serde_json::from_str(&text(response).await).unwrap()
+}
+
+/// An event of another cluster: verb, path and query, status.
+fn event(number: usize, user: &str, verb: &str, uri: &str, code: u16) -> Value {
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let info = usher::request::parse("GET", path, query);
+    let mut event = json!({
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": format!("imported-{number}"),
+        "stage": "ResponseComplete", "requestURI": uri, "verb": verb, "user": {"username": user, "groups": ["system:authenticated"]},
+        "sourceIPs": ["10.0.0.1"], "responseStatus": {"metadata": {}, "code": code},
+        "requestReceivedTimestamp": format!("2026-05-01T12:00:{:02}.000000Z", number % 60),
+        "stageTimestamp": format!("2026-05-01T12:00:{:02}.250000Z", number % 60),
+        "annotations": {"authorization.k8s.io/decision": if code == 403 { "forbid" } else { "allow" }},
+    });
+    if info.is_resource {
+        event["objectRef"] = json!({"resource": info.resource, "namespace": info.namespace, "name": info.name,
+            "apiGroup": info.group, "apiVersion": info.version, "subresource": info.subresource});
+    }
+    event
+}
+
+fn some_events() -> Vec<Value> {
+    vec![
+        event(0, "imported-jane", "get", "/api/v1/namespaces/default/pods/web", 200),
+        event(1, "imported-jane", "delete", "/api/v1/namespaces/default/pods/web", 403),
+        event(2, "imported-joe", "list", "/apis/apps/v1/deployments", 200),
+    ]
+}
+
+fn lines(events: &[Value]) -> String {
+    events.iter().map(|event| format!("{event}\n")).collect()
+}
+
+#[tokio::test]
+async fn imported_requests_are_filtered_listed_and_counted() {
+    let server = crate::builder().start().await.unwrap();
+    let answer = import(&server, format!("{}nonsense\n", lines(&some_events()))).await;
+    assert_eq!((&answer["imported"], &answer["refused"]), (&json!(3), &json!(1)));
+    assert!(answer["errors"][0].as_str().unwrap().starts_with("line 4: not JSON"), "{answer}");
+
+    let (code, list) = get(&server, &admin(), "/usher/v1/requests?user=imported-jane").await;
+    assert_eq!((code, &list["kind"]), (200, &json!("EventList")));
+    let ids =
+        |list: &Value| list["items"].as_array().unwrap().iter().map(|e| e["auditID"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(ids(&list), ["imported-1", "imported-0"]);
+    let (_, list) = get(&server, &admin(), "/usher/v1/requests?user=imported-jane&order=oldest&limit=1").await;
+    assert_eq!(ids(&list), ["imported-0"]);
+    let (_, list) =
+        get(&server, &admin(), "/usher/v1/requests?filter=event.auditID.startsWith('imported')%20%26%26%20event.verb%3D%3D'list'").await;
+    assert_eq!(ids(&list), ["imported-2"]);
+
+    let request = Request::get("/usher/v1/requests?user=imported-joe").header("accept", "application/x-ndjson");
+    let response = send(&server, &admin(), request, Body::empty()).await;
+    assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+    let text = text(response).await;
+    let event: Event = serde_json::from_str(text.trim_end()).unwrap();
+    assert_eq!(event.audit_id, "imported-2");
+
+    let (code, event) = get(&server, &admin(), "/usher/v1/requests/imported-1").await;
+    assert_eq!((code, &event["verb"]), (200, &json!("delete")));
+    let (code, status) = get(&server, &admin(), "/usher/v1/requests/nothing").await;
+    assert_eq!((code, &status["reason"]), (404, &json!("NotFound")));
+    for (query, told) in [
+        ("code=4x", "code takes 403, 4xx or 400-499"),
+        ("filter=event.", "filter: ERROR"),
+        ("nonsense=1", "unknown parameter"),
+        ("limit=many", "limit takes a number"),
+        ("follow=true", "text/event-stream"),
+    ] {
+        let (code, status) = get(&server, &admin(), &format!("/usher/v1/requests?{query}")).await;
+        assert_eq!(code, 400, "{query}");
+        assert!(status["message"].as_str().unwrap().contains(told), "{status}");
+    }
+
+    let (_, stats) = get(&server, &admin(), "/usher/v1/stats?user=imported-jane").await;
+    assert_eq!((&stats["requests"], &stats["denied"][0]["verb"]), (&json!(2), &json!("delete")));
+    assert_eq!(stats["slow"][0]["took"], 250_000);
+}
+
+#[tokio::test]
+async fn an_import_is_larger_than_any_other_body_and_does_not_run_out_of_time() {
+    let server = crate::builder().start().await.unwrap();
+    let large: Vec<Value> = (0..20_000).map(|number| event(number, "bulk", "get", "/api/v1/namespaces/default/pods/web", 200)).collect();
+    let lines = lines(&large);
+    // The largest body that is taken anywhere else.
+    assert!(lines.len() > 3 << 20);
+    assert_eq!(import(&server, lines).await["imported"], 20_000);
+    let (_, stats) = get(&server, &admin(), "/usher/v1/stats?user=bulk").await;
+    assert_eq!(stats["requests"], 20_000);
+}
+
+#[tokio::test]
+async fn who_may_not_ask_is_refused() {
+    let server = crate::builder().start().await.unwrap();
+    let jane = User::new("jane", &["system:authenticated"]);
+    for uri in ["/usher/v1/requests", "/usher/v1/requests/x", "/usher/v1/stats"] {
+        assert_eq!(get(&server, &jane, uri).await.0, 403, "{uri}");
+    }
+    let response = send(&server, &jane, Request::post("/usher/v1/requests"), "").await;
+    assert_eq!(response.status(), 403);
+}
+
+#[tokio::test]
+async fn live_requests_are_streamed_as_server_sent_events() {
+    let server = crate::builder().start().await.unwrap();
+    let request = Request::get("/usher/v1/requests?follow=true&user=imported-joe").header("accept", "text/event-stream");
+    let response = send(&server, &admin(), request, Body::empty()).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let mut stream = response.into_body().into_data_stream();
+    import(&server, lines(&some_events())).await;
+    let piece = stream.next().await.unwrap().unwrap();
+    let text = std::str::from_utf8(&piece).unwrap();
+    let data = text.strip_prefix("event: request\ndata: ").and_then(|text| text.strip_suffix("\n\n")).unwrap();
+    assert_eq!(serde_json::from_str::<Event>(data).unwrap().audit_id, "imported-2");
+    server.stop().await;
+    assert!(stream.next().await.is_none(), "a stopping server ends the stream");
+}
+
+/// Method, path and query, and whether it was among what was done.
+const DONE: [(&str, &str, bool); 17] = [
+    ("GET", "/api/v1/namespaces/default/configmaps/mine", true),
+    ("GET", "/api/v1/namespaces/default/configmaps/other", false),
+    ("GET", "/api/v1/namespaces/default/configmaps", false),
+    ("GET", "/api/v1/namespaces/default/secrets", true),
+    ("GET", "/api/v1/namespaces/default/secrets/s", false),
+    ("GET", "/api/v1/namespaces/kube-system/secrets", false),
+    ("GET", "/api/v1/namespaces/default/services?fieldSelector=metadata.name%3Dkubernetes", true),
+    ("GET", "/api/v1/namespaces/default/services", false),
+    ("GET", "/apis/apps/v1/deployments", true),
+    ("GET", "/apis/apps/v1/namespaces/default/deployments", true),
+    ("GET", "/apis/apps/v1/deployments?watch=true", false),
+    ("GET", "/api/v1/namespaces/default", true),
+    ("GET", "/api/v1/namespaces/kube-system", false),
+    ("GET", "/api/v1/namespaces/default/pods/web/log", true),
+    ("GET", "/api/v1/namespaces/default/pods/web", false),
+    ("GET", "/metrics", true),
+    ("GET", "/usher/v1/clock", false),
+];
+
+#[tokio::test]
+async fn derived_roles_allow_exactly_what_was_done() {
+    let server = crate::builder().start().await.unwrap();
+    let jane = User::new("jane", &["system:authenticated"]);
+    let mut usage = Usage::of("jane", Options::default());
+    for (number, (_, uri, done)) in DONE.iter().enumerate() {
+        assert_eq!(get(&server, &jane, uri).await.0, 403, "{uri} is allowed before there is a role");
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let verb = usher::request::parse("GET", path, query).verb;
+        if *done {
+            usage.see(&serde_json::from_value(event(number, "jane", verb, uri, 403)).unwrap());
+        }
+    }
+    usage.see(&serde_json::from_value(event(90, "jane", "create", "/api/v1/namespaces/default/configmaps", 403)).unwrap());
+    for role in usage.roles("jane") {
+        let namespace = role["metadata"]["namespace"].as_str().map(|n| format!("namespaces/{n}/")).unwrap_or_default();
+        let plural = format!("{}s", role["kind"].as_str().unwrap().to_lowercase());
+        let request =
+            Request::post(format!("/apis/rbac.authorization.k8s.io/v1/{namespace}{plural}")).header("content-type", "application/json");
+        let response = send(&server, &admin(), request, role.to_string()).await;
+        let code = response.status();
+        assert_eq!(code, 201, "{role}: {}", text(response).await);
+    }
+    for (_, uri, done) in DONE {
+        let (code, answer) = get(&server, &jane, uri).await;
+        assert_eq!(code != 403, done, "{uri}: {code} {answer}");
+    }
+    let map = json!({"metadata": {"name": "new"}}).to_string();
+    let create = |namespace: &str| {
+        let uri = format!("/api/v1/namespaces/{namespace}/configmaps");
+        send(&server, &jane, Request::post(uri).header("content-type", "application/json"), map.clone())
+    };
+    assert_eq!(create("default").await.status(), 201);
+    assert_eq!(create("kube-system").await.status(), 403);
+}
+
+/// Runs `usher` and gives what it printed.
+async fn usher(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
+    command.args(arguments).env_remove("KUBECONFIG");
+    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_import_query_count_and_derive_roles() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::builder().data_dir(directory.path()).listen(([127, 0, 0, 1], 0).into()).start().await.unwrap();
+    let data_dir = directory.path().to_str().unwrap();
+    let address = format!("https://{}", server.address().unwrap());
+    let config = usher(&["kubeconfig", "--data-dir", data_dir, "--server", &address]).await;
+    let kubeconfig = directory.path().join("admin.yaml");
+    std::fs::write(&kubeconfig, config.stdout).unwrap();
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let ask = async |arguments: &[&str]| {
+        let output = usher(&[&["audit"], arguments, &["--kubeconfig", kubeconfig]].concat()).await;
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+
+    let file = directory.path().join("audit.log");
+    std::fs::write(&file, format!("{}\nnonsense\n", lines(&some_events()))).unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(ask(&["import", file]).await, "imported 3 events, 1 lines are no audit events\n");
+
+    let found = ask(&["query", "--user", "imported-jane", "-o", "jsonl"]).await;
+    let first: Value = serde_json::from_str(found.lines().next().unwrap()).unwrap();
+    assert_eq!((found.lines().count(), &first["auditID"]), (2, &json!("imported-1")));
+    let human = ask(&["query", "--code", "403", "--user", "imported-jane"]).await;
+    assert!(human.starts_with("TIME") && human.contains("pods default/web") && !human.contains('\u{1b}'), "{human}");
+    let stats = ask(&["stats", "--user", "imported-jane"]).await;
+    assert!(stats.contains("2 requests") && stats.contains("≤ 250ms 2 █"), "{stats}");
+    let roles = ask(&["rbac", "--user", "imported-jane"]).await;
+    assert!(roles.contains("# + namespace default: delete pods web\n") && roles.contains("kind: RoleBinding\n"), "{roles}");
+
+    let bad = usher(&["audit", "query", "--code", "x", "--kubeconfig", kubeconfig]).await;
+    assert_eq!(String::from_utf8_lossy(&bad.stderr), "usher: code takes 403, 4xx or 400-499, not \"x\"\n");
+    server.stop().await;
+}
