@@ -15,6 +15,7 @@ pub mod recorder;
 pub mod redact;
 pub mod sink;
 mod source;
+pub mod story;
 
 pub use archive::Archive;
 pub use event::{Event, Level, Stage, Story};
