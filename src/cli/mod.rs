@@ -7,6 +7,7 @@ mod completion;
 mod components;
 mod config;
 mod kubeconfig;
+pub mod output;
 mod store;
 mod up;
 
