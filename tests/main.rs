@@ -5,6 +5,7 @@ mod admission;
 mod audit;
 mod controllers;
 mod door;
+mod explain;
 mod hostile;
 mod identity;
 mod nodes;

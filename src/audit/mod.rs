@@ -8,6 +8,7 @@ pub mod archive;
 pub mod event;
 pub mod filter;
 mod latency;
+pub mod otlp;
 pub mod policy;
 mod queue;
 pub mod record;

@@ -1,5 +1,12 @@
 //! What operators ask of the running server besides the Kubernetes API, under `/usher/v1/` and behind the same authentication and
-//! authorisation: a snapshot of the store, and the clock.
+//! authorisation: a snapshot of the store, the clock, and what happened and why ([`explain`], [`trace`], [`blame`], [`history`]).
+
+pub mod blame;
+pub mod explain;
+pub mod history;
+mod records;
+mod subject;
+pub mod trace;
 
 use std::sync::Arc;
 
@@ -39,6 +46,11 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
             clock.advance(by).await;
             Ok(respond_value(200, &json!({"now": clock.now().to_string(), "virtual": true}), Representation::JSON)?)
         }
+        (&Method::GET, path) if path.starts_with("/usher/v1/explain/") => explain::serve(gateway, request).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/trace/") => trace::serve(gateway, request).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/blame/") => blame::serve(gateway, request).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/history/") => history::history(gateway, request).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/objects/") => history::objects(gateway, request).await,
         _ => Ok(page_not_found()),
     }
 }

@@ -15,8 +15,6 @@ pub struct Context {
     pub audit_id: Arc<str>,
     /// The client's User-Agent.
     pub user_agent: String,
-    /// The revision whose watch event made a component send it, where the component says so.
-    pub cause: Option<u64>,
     /// Its place in a distributed trace, if it has one.
     pub span: Option<SpanContext>,
     /// What happened so far.
@@ -51,7 +49,6 @@ impl Context {
             query: query.to_owned(),
             audit_id,
             user_agent: user_agent.to_owned(),
-            cause: None,
             span: None,
             trace: Trace::default(),
             user: OnceLock::new(),

@@ -26,10 +26,10 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request<Bod
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
     let info = parse(request.method().as_str(), request.uri().path(), &query);
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let mut context = Context::new(info, &query, audit_id.clone(), &agent);
-    context.cause = text(usher_components::runtime::cause::HEADER).and_then(|revision| revision.parse().ok());
-    context.span = text(TRACEPARENT).and_then(SpanContext::adopt);
+    let begun = || gateway.audit.otlp().is_some().then(|| SpanContext::begin(&audit_id));
+    context.span = parent.and_then(SpanContext::adopt).or_else(begun);
     let context: SharedContext = Arc::new(context);
     request.extensions_mut().insert(context.clone());
     let mut response = next.run(request).await;
