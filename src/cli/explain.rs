@@ -12,7 +12,7 @@ use crate::audit::story::explain::{Explanation, Told};
 
 pub(super) const EXAMPLES: &str = "Examples:
   usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc    one request, by the Audit-ID that its response carried
-  usher explain deploy/web -n team                      the last write of an object
+  usher explain deploy/web -n team                      the last write of an object that somebody asked for
   usher explain deploy/web -n team --denied             the last write of it that was refused";
 
 /// What to tell.
@@ -27,6 +27,9 @@ pub struct Explain {
     /// The last write of the object that was refused
     #[arg(long)]
     denied: bool,
+    /// The last write by anybody, also by a component
+    #[arg(long)]
+    any: bool,
     /// Also the plugins, policies and webhooks that had nothing to do
     #[arg(short, long)]
     verbose: bool,
@@ -42,7 +45,9 @@ impl Explain {
     pub fn run(self) -> Result<(), String> {
         block_on(async {
             let parts: Vec<&str> = ["explain"].into_iter().chain(self.what.splitn(2, '/')).collect();
-            let answer = ask(&self.reach, &path(&parts, &self.namespace, &[("denied", &self.denied.to_string())])?).await?;
+            let answer =
+                ask(&self.reach, &path(&parts, &self.namespace, &[("denied", &self.denied.to_string()), ("any", &self.any.to_string())])?)
+                    .await?;
             if self.output != Format::Human {
                 return self.output.write(&answer);
             }

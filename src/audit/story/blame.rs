@@ -104,7 +104,7 @@ pub struct Attribution {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Blame {
-    /// The object as it is, without managedFields.
+    /// The object as it is, without managedFields and resourceVersion.
     pub object: Value,
     /// Its fields, in order.
     pub fields: Vec<Attribution>,
@@ -154,7 +154,9 @@ pub fn blame(kept: &[Kept], facts: &Facts<'_>) -> Blame {
     });
     let fields = fields.collect();
     let mut object = newest.object.clone();
-    object.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
+    for field in ["managedFields", "resourceVersion"] {
+        object.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove(field));
+    }
     Blame { object, fields }
 }
 

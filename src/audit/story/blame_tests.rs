@@ -52,7 +52,8 @@ fn client_default_plugin_policy_webhook_and_controller_are_told_apart() {
     });
     let mut later = object.clone();
     later["status"] = json!({"replicas": 3});
-    later["metadata"]["managedFields"][1] = managed("kube-controller-manager", "Update", json!({"f:status": {"f:replicas": {}}}));
+    let controller = managed("kube-controller-manager", "Update", json!({"f:status": {"f:replicas": {}}}));
+    later["metadata"]["managedFields"].as_array_mut().expect("a list").push(controller);
     let steps = vec![
         step("ServiceAccount", json!({"patch": [{"op": "add", "path": "/metadata/annotations", "value": {"by": "plugin"}}]})),
         step("labels", json!({"binding": "b", "diff": {"metadata": {"labels": {"policy": "p"}}}})),

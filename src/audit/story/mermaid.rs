@@ -36,7 +36,16 @@ fn id(lane: Lane) -> &'static str {
 
 /// What ends a statement or begins an entity is written as one.
 fn escape(text: &str) -> String {
-    text.replace('#', "#35;").replace(';', "#59;").replace(['\n', '\r'], " ")
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '#' => out.push_str("#35;"),
+            ';' => out.push_str("#59;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 #[cfg(test)]

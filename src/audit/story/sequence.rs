@@ -152,8 +152,7 @@ pub fn sequence(subject: &str, mut deeds: Vec<Deed>, ready: Option<u64>, left_ou
     if let Some(ready) = ready {
         deeds.retain(|deed| deed.revision().is_some_and(|revision| revision <= ready));
     }
-    let written: HashMap<u64, (String, bool, Timestamp)> =
-        deeds.iter().filter_map(|deed| Some((deed.revision()?, (deed.object(), deed.before.is_none(), deed.persisted())))).collect();
+    let written = written(&deeds);
     let mut messages = Vec::new();
     let mut told = HashSet::new();
     for deed in &deeds {
@@ -166,6 +165,30 @@ pub fn sequence(subject: &str, mut deeds: Vec<Deed>, ready: Option<u64>, left_ou
     }
     let ready_after = ready.and_then(|ready| written.get(&ready)).map(|(_, _, at)| at.as_microsecond() - begin.as_microsecond());
     Sequence { subject: subject.to_owned(), ready_after, messages, left_out }
+}
+
+/// What each revision wrote, whether it was new, and when it was persisted.
+///
+/// A request learns a little late that its change is durable; by then a component may have acted upon it. So a change was persisted
+/// before whatever it caused, and before every later revision.
+fn written(deeds: &[Deed]) -> HashMap<u64, (String, bool, Timestamp)> {
+    let mut acted_upon: HashMap<u64, Timestamp> = HashMap::new();
+    for deed in deeds {
+        if let Some(cause) = deed.event.trace.as_ref().and_then(|story| story.cause) {
+            let first = acted_upon.entry(cause).or_insert_with(|| deed.received());
+            *first = deed.received().min(*first);
+        }
+    }
+    let mut by_revision: Vec<(u64, &Deed)> = deeds.iter().filter_map(|deed| Some((deed.revision()?, deed))).collect();
+    by_revision.sort_by_key(|(revision, _)| std::cmp::Reverse(*revision));
+    let mut latest = Timestamp::MAX;
+    let mut found = HashMap::with_capacity(by_revision.len());
+    for (revision, deed) in by_revision {
+        let told = acted_upon.get(&revision).copied().unwrap_or(Timestamp::MAX);
+        latest = deed.persisted().min(told).min(latest).max(deed.received());
+        found.insert(revision, (deed.object(), deed.before.is_none(), latest));
+    }
+    found
 }
 
 fn tell(deed: &Deed, written: &HashMap<u64, (String, bool, Timestamp)>, told: &mut HashSet<(String, u64)>, messages: &mut Vec<Message>) {
@@ -214,8 +237,8 @@ fn tell(deed: &Deed, written: &HashMap<u64, (String, bool, Timestamp)>, told: &m
         messages.push(Message { revision: deed.revision(), refused, ..call });
     }
     if let Some(revision) = deed.revision() {
-        let persist =
-            message(deed.persisted(), Lane::ApiServer, Lane::Store, Arrow::Persist, format!("revision {revision}: {}", deed.object()));
+        let at = written.get(&revision).map_or_else(|| deed.persisted(), |(_, _, at)| *at);
+        let persist = message(at, Lane::ApiServer, Lane::Store, Arrow::Persist, format!("revision {revision}: {}", deed.object()));
         messages.push(Message { revision: Some(revision), ..persist });
     }
 }
@@ -302,6 +325,23 @@ pub(super) mod tests {
         assert!(order.is_sorted(), "{order:?}");
         assert_eq!(told.ready_after, Some(7_400));
         assert!(told.messages.iter().all(|message| message.revision != Some(99)), "what came after Ready is another story");
+    }
+
+    #[test]
+    fn a_change_is_persisted_before_it_is_acted_upon_and_before_later_ones() {
+        let controller = "system:serviceaccount:kube-system:deployment-controller";
+        let slow = |millis: i64, revision: u64, user: &str, cause: Option<u64>| {
+            let mut deed = deed(millis, user, "create", "pods", (revision, "Pod", "p"), cause);
+            let mut event = (*deed.event).clone();
+            event.trace.as_mut().expect("a story").steps[0].at = Duration::from_millis(50);
+            deed.event = Arc::new(event);
+            deed
+        };
+        let told = sequence("x", vec![slow(0, 7, "jane", None), slow(1, 8, "jane", None), slow(5, 9, controller, Some(8))], None, 0);
+        let persisted: Vec<_> = told.messages.iter().filter(|m| m.arrow == Arrow::Persist).map(|m| (m.revision, m.after)).collect();
+        assert_eq!(persisted, [(Some(7), 5_000), (Some(8), 5_000), (Some(9), 55_000)]);
+        let call = told.messages.iter().position(|m| m.from == Lane::Controllers && m.arrow == Arrow::Call);
+        assert!(told.messages.iter().position(|m| m.revision == Some(8) && m.arrow == Arrow::Persist) < call, "{told:#?}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::records;
 use super::subject::Question;
 use crate::api::representation::{Representation, respond_value};
 use crate::audit::event::ObjectReference;
+use crate::audit::story::Lane;
 use crate::audit::story::explain::explain;
 use crate::audit::{Event, Filter};
 use crate::gateway::Gateway;
@@ -50,7 +51,8 @@ pub fn about(event: &Event) -> Option<(ObjectReference, bool)> {
     Some((object, is_collection))
 }
 
-/// The last write of an object, or the last that was refused.
+/// The last write of an object, or the last that was refused: somebody's from outside, if there is one and not anybody's is asked for.
+/// Components write a status many times for one wish of a client.
 async fn last_write(gateway: &Gateway, question: &Question) -> Result<Arc<Event>, Refused> {
     let subject = question.object(gateway).await?;
     let code = question.flag("denied").then_some((400, 599));
@@ -61,7 +63,9 @@ async fn last_write(gateway: &Gateway, question: &Question) -> Result<Arc<Event>
         let same = object.is_some_and(|object| object.resource == *subject.resource.plural && object.api_group == *subject.resource.group);
         same && matches!(event.verb.as_str(), "create" | "update" | "patch" | "delete")
     };
-    let found = events.iter().rev().find(is_write).cloned();
+    let by_client = |event: &&Arc<Event>| is_write(event) && Lane::of(&event.effective_user().username) == Lane::Client;
+    let wished = events.iter().rev().find(by_client).filter(|_| !question.flag("any"));
+    let found = wished.or_else(|| events.iter().rev().find(is_write)).cloned();
     found.ok_or_else(|| {
         let which = if question.flag("denied") { "refused write" } else { "write" };
         Status::new(404, "NotFound", format!("no {which} of {} is recorded", subject.display())).into()
