@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use axum::Router;
 use axum::body::Body;
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use tower::{Service, ServiceExt};
 
 use crate::authn::InProcess;
@@ -18,6 +18,7 @@ use crate::request::User;
 pub struct InProcessService {
     router: Router,
     user: Arc<User>,
+    agent: Option<HeaderValue>,
 }
 
 impl Service<Request<kube::client::Body>> for InProcessService {
@@ -32,12 +33,21 @@ impl Service<Request<kube::client::Body>> for InProcessService {
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(InProcess(self.user.clone()));
+        if let (Some(agent), None) = (&self.agent, request.headers().get(header::USER_AGENT)) {
+            request.headers_mut().insert(header::USER_AGENT, agent.clone());
+        }
         Box::pin(self.router.clone().oneshot(request))
     }
 }
 
 /// A client with an identity.
 pub fn client(router: &Router, user: User) -> kube::Client {
-    let service = InProcessService { router: router.clone(), user: Arc::new(user) };
+    let service = InProcessService { router: router.clone(), user: Arc::new(user), agent: None };
+    kube::Client::new(service, "default")
+}
+
+/// The same for a client that says what it is; that is also the name by which it owns fields.
+pub fn client_of(router: &Router, user: User, agent: &'static str) -> kube::Client {
+    let service = InProcessService { router: router.clone(), user: Arc::new(user), agent: Some(HeaderValue::from_static(agent)) };
     kube::Client::new(service, "default")
 }

@@ -6,6 +6,7 @@ mod archive;
 mod audit;
 mod controllers;
 mod door;
+mod explain;
 mod hostile;
 mod identity;
 mod nodes;

@@ -11,6 +11,7 @@ pub mod facets;
 pub mod filter;
 pub mod import;
 mod latency;
+pub mod otlp;
 pub mod policy;
 mod queue;
 pub mod rbac;
@@ -19,6 +20,7 @@ pub mod recorder;
 pub mod redact;
 pub mod sink;
 mod source;
+pub mod story;
 
 pub use archive::Archive;
 pub use event::{Event, Level, Stage, Story};

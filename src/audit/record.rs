@@ -62,8 +62,6 @@ pub struct Arrival {
     pub forwarded_for: Option<HeaderValue>,
     /// `X-Real-Ip`.
     pub real_ip: Option<HeaderValue>,
-    /// `traceparent`.
-    pub trace_parent: Option<HeaderValue>,
     /// The revision whose event made a component ask.
     pub cause: Option<HeaderValue>,
     /// Whether it comes from inside the process.
@@ -219,7 +217,7 @@ impl Record {
                 warnings: context.trace.warnings(),
                 wrote,
                 cause: cause(arrival, context.authenticated().map(|user| &**user)),
-                trace_id: trace_id(arrival.trace_parent.as_ref()),
+                trace_id: context.span.map(|span| span.trace_id()).unwrap_or_default(),
             };
             redact::story(&context.info, &mut story);
             event.trace = Some(Box::new(story));
@@ -339,16 +337,6 @@ fn cause(arrival: &Arrival, user: Option<&User>) -> Option<u64> {
     arrival.cause.as_ref().filter(|_| trusted)?.to_str().ok()?.parse().ok()
 }
 
-/// The trace id of a W3C `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`.
-fn trace_id(header: Option<&HeaderValue>) -> String {
-    let Some(text) = header.and_then(|header| header.to_str().ok()) else { return String::new() };
-    let mut parts = text.split('-');
-    let (version, id) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-    let right = version.len() == 2 && version != "ff" && id.len() == 32 && is_hex(id) && id.bytes().any(|byte| byte != b'0');
-    if right { id.to_owned() } else { String::new() }
-}
-
 /// Takes `metadata.managedFields` from an object, the items of a list and the rows of a Table.
 fn drop_managed_fields(value: &mut Value) {
     fn from(object: &mut Value) {
@@ -378,17 +366,6 @@ mod tests {
         assert_eq!(agent("kubectl"), "kubectl");
         let long = agent(&"é".repeat(1000));
         assert!(long.ends_with("...TRUNCATED") && long.len() <= 1024 + 12);
-    }
-
-    #[test]
-    fn a_trace_id_is_taken_only_from_a_well_formed_traceparent() {
-        let of = |text: &str| trace_id(Some(&HeaderValue::from_str(text).unwrap()));
-        assert_eq!(of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), "0af7651916cd43dd8448eb211c80319c");
-        for wrong in
-            ["", "00", "00-0af7", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-00000000000000000000000000000000-b7-01"]
-        {
-            assert_eq!(of(wrong), "", "{wrong}");
-        }
     }
 
     #[test]

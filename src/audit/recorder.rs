@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::otlp::Exporter;
 use super::policy::Policy;
 use super::queue::Queue;
 use super::record::{Bodies, Record};
@@ -45,6 +46,8 @@ pub struct Settings {
     pub log: Option<sink::log::Settings>,
     /// The webhook.
     pub webhook: Option<sink::webhook::Settings>,
+    /// Where spans go, if anywhere.
+    pub otlp_endpoint: Option<String>,
     /// How many bytes the archive keeps at most.
     pub store_max_size: Option<u64>,
     /// How long the archive keeps them.
@@ -57,6 +60,7 @@ pub struct Audit {
     pub archive: Arc<Archive>,
     policy: Arc<ArcSwap<Policy>>,
     shared: Arc<Shared>,
+    otlp: Option<Arc<Exporter>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     _reload: Option<reload::Watch>,
 }
@@ -101,17 +105,23 @@ impl Audit {
             events: AtomicU64::new(0),
             levels: Default::default(),
         });
-        let worker = Worker { shared: shared.clone(), policy: policy.clone(), archive: archive.clone(), bodies };
+        let otlp = settings.otlp_endpoint.as_deref().map(Exporter::start).transpose()?.map(Arc::new);
+        let worker = Worker { shared: shared.clone(), policy: policy.clone(), archive: archive.clone(), bodies, otlp: otlp.clone() };
         let thread = std::thread::Builder::new()
             .name("audit".into())
             .spawn(move || worker.run())
             .map_err(|error| format!("cannot start the recorder: {error}"))?;
-        Ok(Audit { archive, policy, shared, thread: Mutex::new(Some(thread)), _reload: reload })
+        Ok(Audit { archive, policy, shared, otlp, thread: Mutex::new(Some(thread)), _reload: reload })
     }
 
     /// The policy in force.
     pub fn policy(&self) -> arc_swap::Guard<Arc<Policy>> {
         self.policy.load()
+    }
+
+    /// What sends spans elsewhere, if something does.
+    pub fn otlp(&self) -> Option<&Exporter> {
+        self.otlp.as_deref()
     }
 
     /// Hands over a request. Never waits.
@@ -150,6 +160,9 @@ impl Audit {
         if tokio::time::timeout(PATIENCE * 2, ending).await.is_err() {
             tracing::warn!("stopped before every audit event was written");
         }
+        if let Some(otlp) = &self.otlp {
+            otlp.stop().await;
+        }
     }
 
     /// What `/metrics` shows of it.
@@ -174,6 +187,7 @@ impl Audit {
         let mut series = vec![("{sink=\"recorder\"}".to_owned(), count(&shared.dropped))];
         series.extend(shared.outlets.iter().map(|outlet| (format!("{{sink=\"{}\"}}", outlet.name), count(&outlet.tally.dropped))));
         family("usher_audit_dropped_total", "Audit events dropped because a sink was slower than the requests.", &series);
+        out.push_str(&self.otlp.as_ref().map(|otlp| otlp.metrics()).unwrap_or_default());
         out
     }
 }
@@ -190,6 +204,7 @@ struct Worker {
     policy: Arc<ArcSwap<Policy>>,
     archive: Arc<Archive>,
     bodies: Arc<dyn Bodies>,
+    otlp: Option<Arc<Exporter>>,
 }
 
 impl Worker {
@@ -219,6 +234,7 @@ impl Worker {
             if !recorded && !archived {
                 continue;
             }
+            let span = context.span;
             let mut event = record.into_event(scope, &*self.bodies);
             if recorded {
                 self.shared.events.fetch_add(1, Ordering::Relaxed);
@@ -231,6 +247,9 @@ impl Worker {
                     }
                     event.trace = story;
                 }
+            }
+            if let (Some(otlp), Some(span), Stage::ResponseComplete | Stage::Panic) = (&self.otlp, span, stage) {
+                otlp.offer(&event, &span);
             }
             if archived {
                 events.push(event);

@@ -1,15 +1,21 @@
 //! The command line: one file per subcommand. What it prints and how it exits is a contract that scripts rely on.
 
+mod ask;
 mod audit;
+mod blame;
 mod cel;
 mod client;
 mod clock;
 mod completion;
 mod components;
 mod config;
+mod explain;
+mod get;
+mod history;
 mod kubeconfig;
 pub mod output;
 mod store;
+mod trace;
 mod up;
 
 use std::process::ExitCode;
@@ -47,6 +53,21 @@ enum Command {
     /// Ask who did what: follow, query and count requests, derive roles, import logs.
     #[command(subcommand, after_help = audit::EXAMPLES)]
     Audit(Box<audit::Audit>),
+    /// Tell the full story of a decision.
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::Explain),
+    /// Draw what happened from apply to Ready.
+    #[command(after_help = trace::EXAMPLES)]
+    Trace(trace::Trace),
+    /// Show who last set each field of an object.
+    #[command(after_help = blame::EXAMPLES)]
+    Blame(blame::Blame),
+    /// Show every kept revision of an object, with its author.
+    #[command(after_help = history::EXAMPLES)]
+    History(history::History),
+    /// Show objects as they were.
+    #[command(after_help = get::EXAMPLES)]
+    Get(get::Get),
     /// Evaluate and check CEL expressions.
     #[command(subcommand, after_help = cel::EXAMPLES)]
     Cel(cel::Cel),
@@ -75,6 +96,11 @@ pub fn main() -> ExitCode {
         Command::Store(command) => command.run(),
         Command::Fork(command) => command.run(),
         Command::Audit(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Trace(command) => command.run(),
+        Command::Blame(command) => command.run(),
+        Command::History(command) => command.run(),
+        Command::Get(command) => command.run(),
         Command::Cel(command) => command.run(),
         Command::Clock(command) => command.run(),
         Command::Controllers(command) => command.run(&[]),

@@ -141,6 +141,9 @@ pub struct Up {
     /// How long the archive of requests keeps them, such as 168h
     #[arg(long, value_name = "DURATION", env = "USHER_AUDIT_STORE_MAX_AGE")]
     pub audit_store_max_age: Option<String>,
+    /// Send a span of every request and of its steps to this OpenTelemetry collector, over OTLP/HTTP
+    #[arg(long, value_name = "URL", env = "USHER_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
     /// How many nodes to run on the mock runtime [default: 1]
     #[arg(long, value_name = "N", env = "USHER_NODES")]
     pub nodes: Option<usize>,
@@ -196,6 +199,7 @@ impl Up {
             audit_webhook_initial_backoff: self.audit_webhook_initial_backoff.or(file.audit_webhook_initial_backoff),
             audit_store_max_size: self.audit_store_max_size.or(file.audit_store_max_size),
             audit_store_max_age: self.audit_store_max_age.or(file.audit_store_max_age),
+            otlp_endpoint: self.otlp_endpoint.or(file.otlp_endpoint),
             nodes: self.nodes.or(file.nodes),
             components: self.components.or(file.components),
             virtual_clock: self.virtual_clock.or(file.virtual_clock),

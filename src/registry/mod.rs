@@ -5,6 +5,7 @@
 pub mod bootstrap;
 mod builtin;
 pub mod custom;
+mod resolve;
 mod selectable;
 
 pub use custom::{resources_of_definition, storage_version_hash};

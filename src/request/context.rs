@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{RequestInfo, Trace, User};
+use super::{RequestInfo, SpanContext, Trace, User};
 
 /// One request under way. Put into the request's extensions by the outermost layer.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Context {
     pub audit_id: Arc<str>,
     /// The client's User-Agent.
     pub user_agent: String,
+    /// Its place in a distributed trace, if it has one.
+    pub span: Option<SpanContext>,
     /// What happened so far.
     pub trace: Trace,
     user: OnceLock<Arc<User>>,
@@ -47,6 +49,7 @@ impl Context {
             query: query.to_owned(),
             audit_id,
             user_agent: user_agent.to_owned(),
+            span: None,
             trace: Trace::default(),
             user: OnceLock::new(),
             impersonated: OnceLock::new(),

@@ -2,11 +2,13 @@
 //! behind the door (authorisation, admission, audit, REST) speaks of a request in these terms.
 
 mod context;
+pub mod span;
 mod trace;
 
 use std::sync::Arc;
 
 pub use context::{Body, Context, SharedContext};
+pub use span::SpanContext;
 pub use trace::{Step, Trace, Wrote};
 
 /// A request in Kubernetes' terms.

@@ -284,6 +284,11 @@ impl ClientFor for InProcessClients {
     fn client(&self, identity: &usher_components::Identity) -> kube::Client {
         let mut user = User { name: identity.name.clone(), groups: identity.groups.clone(), ..User::default() };
         user.groups.push("system:authenticated".into());
-        crate::client::client(&self.0, user)
+        let agent = match identity.name.as_str() {
+            "system:kube-scheduler" => "kube-scheduler",
+            name if name.starts_with("system:node:") => "kubelet",
+            _ => "kube-controller-manager",
+        };
+        crate::client::client_of(&self.0, user, agent)
     }
 }

@@ -33,6 +33,7 @@ pub struct Webhooks {
     pub ca_bundle: String,
     answers: Arc<Mutex<HashMap<String, Answer>>>,
     pub reviews: Arc<Mutex<Vec<(String, Value)>>>,
+    pub headers: Arc<Mutex<Vec<http::HeaderMap>>>,
     stop: CancellationToken,
 }
 
@@ -47,8 +48,10 @@ impl Webhooks {
         let pki = Pki::open(None, &["127.0.0.1".into(), "hook.apps.svc".into()]).unwrap();
         let answers: Arc<Mutex<HashMap<String, Answer>>> = Arc::default();
         let reviews: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
-        let (known, seen) = (answers.clone(), reviews.clone());
-        let handler = move |uri: Uri, body: Bytes| {
+        let headers: Arc<Mutex<Vec<http::HeaderMap>>> = Arc::default();
+        let (known, seen, kept) = (answers.clone(), reviews.clone(), headers.clone());
+        let handler = move |uri: Uri, carried: http::HeaderMap, body: Bytes| {
+            kept.lock().push(carried);
             let (known, seen) = (known.clone(), seen.clone());
             async move {
                 let review: Value = serde_json::from_slice(&body).unwrap();
@@ -86,7 +89,7 @@ impl Webhooks {
         let stop = CancellationToken::new();
         tokio::spawn(listener::serve(socket, config, Router::new().fallback(handler), stop.clone()));
         let ca_bundle = base64::engine::general_purpose::STANDARD.encode(&pki.ca);
-        Webhooks { port, ca_bundle, answers, reviews, stop }
+        Webhooks { port, ca_bundle, answers, reviews, headers, stop }
     }
 
     /// Has a path answer.

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::configuration::Hook;
 use super::endpoint::{self, Service, ServiceMap};
 use crate::admission::Cluster;
+use crate::request::span::{SpanContext, TRACEPARENT};
 use crate::schema::syntax;
 
 /// The most that an answer may be.
@@ -100,7 +101,14 @@ impl Clients {
     ///
     /// # Errors
     /// In the words of a real server; `shown` is the URL in them.
-    pub async fn post(&self, hook: &Hook, cluster: &Cluster, shown: &str, body: Vec<u8>) -> Result<Received, String> {
+    pub async fn post(
+        &self,
+        hook: &Hook,
+        cluster: &Cluster,
+        shown: &str,
+        span: Option<SpanContext>,
+        body: Vec<u8>,
+    ) -> Result<Received, String> {
         let client = self.client(hook)?;
         let mut dialled = None;
         if let Some(service) = hook.endpoint.service() {
@@ -109,12 +117,15 @@ impl Clients {
             dialled = Some(address);
         }
         let failed = |error: reqwest::Error| format!("Post \"{shown}\": {}", explain(&error, dialled, shown));
-        let request = client
+        let mut request = client
             .http
             .post(hook.endpoint.url(hook.timeout_seconds))
             .header(reqwest::header::ACCEPT, "application/json, */*")
             .header(reqwest::header::CONTENT_TYPE, "application/json")
             .body(body);
+        if let Some(span) = span {
+            request = request.header(TRACEPARENT, span.to_string());
+        }
         let mut response = request.send().await.map_err(failed)?;
         let content_type =
             response.headers().get(reqwest::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();

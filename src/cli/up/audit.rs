@@ -18,6 +18,7 @@ impl Up {
             webhook: self.audit_webhook()?,
             store_max_size: self.audit_store_max_size.as_deref().map(|text| size("--audit-store-max-size", text)).transpose()?,
             store_max_age: duration("--audit-store-max-age", self.audit_store_max_age.as_deref())?,
+            otlp_endpoint: self.otlp_endpoint.clone(),
         })
     }
 

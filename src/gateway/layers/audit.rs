@@ -41,8 +41,7 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request<Bod
         peer: request.extensions().get::<Peer>().map(|peer| peer.0.ip()),
         forwarded_for: headers.get("x-forwarded-for").cloned(),
         real_ip: headers.get("x-real-ip").cloned(),
-        trace_parent: headers.get("traceparent").cloned(),
-        cause: headers.get("usher-cause").cloned(),
+        cause: headers.get(usher_components::runtime::cause::HEADER).cloned(),
         in_process: request.extensions().get::<InProcess>().is_some(),
         context,
     });

@@ -9,6 +9,7 @@ use axum::response::Response;
 use http::{HeaderValue, Request, header};
 
 use crate::gateway::Gateway;
+use crate::request::span::{SpanContext, TRACEPARENT};
 use crate::request::{Context, SharedContext, parse};
 
 /// The longest Audit-ID that is taken over from a client.
@@ -25,7 +26,11 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request<Bod
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
     let info = parse(request.method().as_str(), request.uri().path(), &query);
-    let context: SharedContext = Arc::new(Context::new(info, &query, audit_id.clone(), &agent));
+    let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+    let mut context = Context::new(info, &query, audit_id.clone(), &agent);
+    let begun = || gateway.audit.otlp().is_some().then(|| SpanContext::begin(&audit_id));
+    context.span = parent.and_then(SpanContext::adopt).or_else(begun);
+    let context: SharedContext = Arc::new(context);
     request.extensions_mut().insert(context.clone());
     let mut response = next.run(request).await;
     if let Ok(value) = HeaderValue::from_str(&audit_id) {

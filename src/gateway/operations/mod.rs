@@ -1,7 +1,14 @@
 //! What operators ask of the running server besides the Kubernetes API, under `/usher/v1/` and behind the same authentication and
-//! authorisation: a snapshot of the store, the clock, and what the audit archive tells.
+//! authorisation: a snapshot of the store, the clock, the recorded requests ([`requests`]), and what happened and why ([`explain`],
+//! [`trace`], [`blame`], [`history`]).
 
+pub mod blame;
+pub mod explain;
+pub mod history;
+mod records;
 mod requests;
+mod subject;
+pub mod trace;
 
 use std::sync::Arc;
 
@@ -45,6 +52,11 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
         (&Method::POST, "/usher/v1/requests") => requests::import(gateway, request).await,
         (&Method::GET, "/usher/v1/stats") => requests::stats(gateway, query).await,
         (&Method::GET, path) if let Some(id) = path.strip_prefix("/usher/v1/requests/") => requests::get(gateway, &decode(id)).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/explain/") => explain::serve(gateway, request).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/trace/") => trace::serve(gateway, request).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/blame/") => blame::serve(gateway, request).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/history/") => history::history(gateway, request).await,
+        (&Method::GET, path) if path.starts_with("/usher/v1/objects/") => history::objects(gateway, request).await,
         _ => Ok(page_not_found()),
     }
 }

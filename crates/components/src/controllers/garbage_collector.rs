@@ -20,7 +20,7 @@ use crate::{
     clock::Clock,
     events::{EventType, Recorder},
     runtime::{
-        Component, Context, Error, Identity, Key, Outcome, Partial, Queue, Requeue, Source, Subscription, Watches,
+        Component, Context, Error, Identity, Key, Outcome, Partial, Queue, Requeue, Source, Subscription, Watches, cause,
         discovery::{Resource, discover},
     },
 };
@@ -366,6 +366,6 @@ impl Shared {
             .header(header::CONTENT_TYPE, content)
             .body(body)
             .map_err(kube::Error::HttpError)?;
-        Ok(self.client.request_text(request).await?)
+        Ok(self.client.request_text(cause::marked(request)).await?)
     }
 }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     clock::Clock,
     events::{EventType, regarding},
-    runtime::{Component, Context, Error, Identity, Informer, Key, Outcome, Requeue, Source, Writer, controller_of},
+    runtime::{Component, Context, Error, Identity, Informer, Key, Outcome, Requeue, Source, Writer, cause, controller_of},
 };
 use decide::{Decision, decide, is_finished};
 
@@ -177,7 +177,7 @@ impl Controller {
         let mut tasks = JoinSet::new();
         for pod in pods {
             let (writer, pod) = (self.control.writer.clone(), pod.clone());
-            tasks.spawn(async move {
+            tasks.spawn(cause::carry(async move {
                 let mut finalizers = pod.metadata.finalizers.clone().unwrap_or_default();
                 finalizers.retain(|finalizer| finalizer != pod::TRACKING);
                 let finalizers = if finalizers.is_empty() { Value::Null } else { json!(finalizers) };
@@ -186,7 +186,7 @@ impl Controller {
                     Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
                     _ => Ok(()),
                 }
-            });
+            }));
         }
         let mut outcome = Ok(());
         while let Some(done) = tasks.join_next().await {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::{
     clock::Clock,
     runtime::{
-        Component, Context, Error, Identity, Informer, Key, Outcome, Partial, Requeue, Source, Writer,
+        Component, Context, Error, Identity, Informer, Key, Outcome, Partial, Requeue, Source, Writer, cause,
         discovery::{Resource, discover},
     },
 };
@@ -171,7 +171,7 @@ impl Controller {
 
     async fn delete(&self, path: &str, options: &[u8]) -> Result<(), Error> {
         let request = Request::delete(path).header(header::CONTENT_TYPE, "application/json").body(options.to_vec());
-        self.client.request_text(request.map_err(kube::Error::HttpError)?).await?;
+        self.client.request_text(cause::marked(request.map_err(kube::Error::HttpError)?)).await?;
         Ok(())
     }
 

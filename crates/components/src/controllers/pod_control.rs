@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     events::{EventType, ObjectReference, Recorder},
-    runtime::{Error, Informer, Propagation, Writer},
+    runtime::{Error, Informer, Propagation, Writer, cause},
 };
 
 /// Creates and deletes Pods.
@@ -91,7 +91,7 @@ impl PodControl {
             for body in bodies.by_ref().take(size) {
                 // A task each, so that the work is spread over the cores even when the server is in this process.
                 let (this, owner, namespace) = (self.clone(), owner.clone(), namespace.to_owned());
-                tasks.spawn(async move { this.create_bytes(&owner, &namespace, body).await });
+                tasks.spawn(cause::carry(async move { this.create_bytes(&owner, &namespace, body).await }));
             }
             let mut failed = None;
             while let Some(outcome) = tasks.join_next().await {
@@ -137,7 +137,7 @@ impl PodControl {
         let mut tasks = JoinSet::new();
         for pod in pods {
             let (this, owner, pod) = (self.clone(), owner.clone(), pod.clone());
-            tasks.spawn(async move { this.delete(&owner, &pod).await });
+            tasks.spawn(cause::carry(async move { this.delete(&owner, &pod).await }));
         }
         let mut outcome = Ok(());
         while let Some(done) = tasks.join_next().await {

@@ -8,6 +8,8 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
+use crate::runtime::cause;
+
 /// Why a request came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
@@ -45,7 +47,7 @@ pub async fn send(client: &Client, method: Method, path: &str, content_type: &st
         .header(header::ACCEPT, "application/json")
         .body(Body::from(body))
         .map_err(|error| ApiError::Request(error.to_string()))?;
-    let response = client.send(request).await?;
+    let response = client.send(cause::marked(request)).await?;
     let code = response.status();
     let body = response.into_body().collect().await.map_err(|error| ApiError::Request(error.to_string()))?.to_bytes();
     if code.is_success() {

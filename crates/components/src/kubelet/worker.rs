@@ -23,7 +23,7 @@ use super::status::pod_status;
 use crate::clock::later;
 use crate::cri::v1::RemoveContainerRequest;
 use crate::events::regarding;
-use crate::runtime::revision_of;
+use crate::runtime::{cause, revision_of};
 
 /// How long after a failed request it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -258,7 +258,8 @@ impl Worker {
                 let meta = &pod.metadata;
                 let text = |field: &Option<String>| field.clone().unwrap_or_default();
                 let _busy = agent.clock.busy();
-                Report::Deleted(api::delete_pod(&agent.client, &text(&meta.namespace), &text(&meta.name), &text(&meta.uid)).await)
+                let (namespace, name, uid) = (text(&meta.namespace), text(&meta.name), text(&meta.uid));
+                Report::Deleted(cause::because(revision_of(meta), api::delete_pod(&agent.client, &namespace, &name, &uid)).await)
             }));
         }
     }
@@ -269,13 +270,14 @@ impl Worker {
         let meta = &self.machine.pod.metadata;
         let path =
             format!("{}/status", api::pod_path(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default()));
+        let seen = revision_of(meta);
         let mut patch = json!({"status": status});
         if !self.is_static {
             patch["metadata"] = json!({"uid": meta.uid});
         }
         self.jobs.push(Box::pin(async move {
             let _busy = agent.clock.busy();
-            let result = api::patch(&agent.client, &path, &patch).await;
+            let result = cause::because(seen, api::patch(&agent.client, &path, &patch)).await;
             Report::Written(Box::new(status), result)
         }));
     }

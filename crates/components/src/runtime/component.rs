@@ -3,9 +3,10 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use super::{
+    cause,
     informer::{Change, Informer, Subscription},
     key::Key,
-    object::Object,
+    object::{Object, revision_of},
     queue::Queue,
 };
 
@@ -129,7 +130,12 @@ impl Source {
     pub fn new<K: Object>(informer: &Informer<K>, map: impl Fn(Change<'_, K>, &Queue) + Send + Sync + 'static) -> Source {
         let (feed, sync) = (informer.clone(), informer.clone());
         Source {
-            subscribe: Box::new(move |queue| Some(feed.subscribe(move |change| map(change, &queue)))),
+            subscribe: Box::new(move |queue| {
+                Some(feed.subscribe(move |change| {
+                    let revision = change.latest().map_or(0, |object| revision_of(object.meta()));
+                    cause::of_change(revision, || map(change, &queue));
+                }))
+            }),
             synced: Box::pin(async move { sync.synced().await }),
         }
     }

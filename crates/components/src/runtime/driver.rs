@@ -11,6 +11,7 @@ use tower::{Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, util::B
 use tracing::Instrument;
 
 use super::{
+    cause,
     component::{Component, Error, Requeue, Source},
     key::Key,
     metrics::{Counters, Metrics},
@@ -100,9 +101,9 @@ async fn drive(driver: Driver, sources: Vec<Source>, mut reconcile: Reconcile, s
     let mut tasks = tokio::task::JoinSet::new();
     let work = async {
         while let Ok(service) = reconcile.ready().await {
-            let key = driver.queue.next().await;
-            let future = service.call(key.clone());
-            tasks.spawn(one_round(driver.clone(), key, future));
+            let (key, cause) = driver.queue.next_with_cause().await;
+            let future = cause::because(cause, service.call(key.clone()));
+            tasks.spawn(one_round(driver.clone(), key, cause, future));
             while tasks.try_join_next().is_some() {}
         }
     };
@@ -117,11 +118,11 @@ async fn drive(driver: Driver, sources: Vec<Source>, mut reconcile: Reconcile, s
     tracing::debug!(component = driver.name, "stopped");
 }
 
-async fn one_round(driver: Driver, key: Key, future: impl Future<Output = Result<Requeue, Error>>) {
+async fn one_round(driver: Driver, key: Key, cause: u64, future: impl Future<Output = Result<Requeue, Error>>) {
     let _busy = driver.clock.busy();
     let started = std::time::Instant::now();
     // If the round panics, the key must not stay locked for ever.
-    let mut unfinished = Unfinished { driver: &driver, key: &key, finished: false };
+    let mut unfinished = Unfinished { driver: &driver, key: &key, cause, finished: false };
     let outcome = future.await;
     unfinished.finished = true;
     let took = started.elapsed();
@@ -142,7 +143,7 @@ async fn one_round(driver: Driver, key: Key, future: impl Future<Output = Result
                 tracing::warn!(component = driver.name, %key, %error, "will be tried again");
             }
             driver.queue.done(&key, Duration::ZERO);
-            driver.queue.retry(key.clone());
+            driver.queue.retry(key.clone(), cause);
         }
     }
 }
@@ -150,6 +151,7 @@ async fn one_round(driver: Driver, key: Key, future: impl Future<Output = Result
 struct Unfinished<'a> {
     driver: &'a Driver,
     key: &'a Key,
+    cause: u64,
     finished: bool,
 }
 
@@ -157,7 +159,7 @@ impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if !self.finished {
             self.driver.queue.done(self.key, Duration::ZERO);
-            self.driver.queue.retry(self.key.clone());
+            self.driver.queue.retry(self.key.clone(), self.cause);
         }
     }
 }

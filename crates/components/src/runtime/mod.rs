@@ -4,6 +4,7 @@
 //! to its desired state; everything else (watching, caching, de-duplication, back-off, deadlines, concurrency,
 //! leadership, starting and stopping) happens here.
 
+pub mod cause;
 mod client;
 mod component;
 pub mod discovery;

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{key::Key, metrics::Counters};
+use super::{cause, key::Key, metrics::Counters};
 use crate::clock::{Clock, later};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(5);
@@ -43,6 +43,8 @@ struct State {
     next: u64,
     failures: HashMap<Key, u32>,
     resting: HashMap<Key, Timestamp>,
+    /// The newest revision that each key is to be worked on for.
+    causes: HashMap<Key, u64>,
 }
 
 impl Queue {
@@ -55,6 +57,7 @@ impl Queue {
     pub fn add(&self, key: Key) {
         let mut state = self.0.state.lock();
         self.0.counters.add();
+        state.because(&key, cause::changed());
         if state.working.contains(&key) {
             state.again.insert(key);
             return;
@@ -88,6 +91,11 @@ impl Queue {
 
     /// The next key, which is then being worked on until [`Queue::done`].
     pub async fn next(&self) -> Key {
+        self.next_with_cause().await.0
+    }
+
+    /// The next key, and the revision that it is to be worked on for; 0 if no change asked for it.
+    pub async fn next_with_cause(&self) -> (Key, u64) {
         loop {
             let changed = self.0.changed.notified();
             let first = {
@@ -97,7 +105,8 @@ impl Queue {
                     state.waiting.remove(&key);
                     state.working.insert(key.clone());
                     self.0.counters.depth(state.ready.len());
-                    return key;
+                    let cause = state.causes.remove(&key).unwrap_or(0);
+                    return (key, cause);
                 }
                 state.later.keys().next().map(|(at, _)| *at)
             };
@@ -133,9 +142,10 @@ impl Queue {
         self.0.changed.notify_one();
     }
 
-    /// Adds a key that failed, after its back-off.
-    pub fn retry(&self, key: Key) {
+    /// Adds a key that failed, after its back-off; it is still for the same cause.
+    pub fn retry(&self, key: Key, cause: u64) {
         let mut state = self.0.state.lock();
+        state.because(&key, cause);
         let failures = state.failures.entry(key.clone()).or_default();
         *failures = failures.saturating_add(1);
         let delay = FIRST_BACKOFF.saturating_mul(1 << (*failures - 1).min(20)).min(LAST_BACKOFF);
@@ -157,6 +167,13 @@ impl Queue {
 }
 
 impl State {
+    fn because(&mut self, key: &Key, revision: u64) {
+        if revision != 0 {
+            let known = self.causes.entry(key.clone()).or_default();
+            *known = revision.max(*known);
+        }
+    }
+
     fn make_ready(&mut self, key: Key) {
         if let Some(at) = self.times.remove(&key) {
             self.later.remove(&at);
@@ -246,13 +263,28 @@ mod tests {
         let queue = queue();
         let key = Key::cluster("a");
         for failures in 1..4 {
-            queue.retry(key.clone());
+            queue.retry(key.clone(), 0);
             assert_eq!(queue.failures(&key), failures);
             assert_eq!(queue.next().await, key);
             queue.done(&key, Duration::ZERO);
         }
         queue.forget(&key);
         assert_eq!(queue.failures(&key), 0);
+    }
+
+    #[tokio::test]
+    async fn a_key_is_worked_on_for_the_newest_change_and_again_after_a_failure() {
+        let (queue, key) = (queue(), Key::cluster("a"));
+        for revision in [7, 9, 8] {
+            cause::of_change(revision, || queue.add(key.clone()));
+        }
+        assert_eq!(queue.next_with_cause().await, (key.clone(), 9));
+        queue.done(&key, Duration::ZERO);
+        queue.retry(key.clone(), 9);
+        assert_eq!(queue.next_with_cause().await, (key.clone(), 9));
+        queue.done(&key, Duration::ZERO);
+        queue.add(key.clone());
+        assert_eq!(queue.next_with_cause().await, (key, 0));
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
+    cause,
     component::Error,
     informer::Informer,
     key::Key,
@@ -129,7 +130,7 @@ impl<K: Object + k8s_openapi::Resource + Serialize> Writer<K> {
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(serde_json::to_vec(&options)?)
             .map_err(kube::Error::HttpError)?;
-        let text = match self.client.request_text(request).await.map_err(Error::from) {
+        let text = match self.client.request_text(cause::marked(request)).await.map_err(Error::from) {
             Ok(text) => text,
             Err(error) if error.is_not_found() => {
                 self.informer.observe_deletion(&key, uid);
@@ -153,7 +154,7 @@ impl<K: Object + k8s_openapi::Resource + Serialize> Writer<K> {
             .header(http::header::CONTENT_TYPE, content)
             .body(body)
             .map_err(kube::Error::HttpError)?;
-        let text = self.client.request_text(request).await?;
+        let text = self.client.request_text(cause::marked(request)).await?;
         Ok(self.informer.observe(serde_json::from_str(&text)?))
     }
 }

@@ -21,6 +21,7 @@ use super::queue::{QueuedPod, SchedulingQueue};
 use super::schedule::{Outcome, Scheduling};
 use super::status::Reporter;
 use crate::clock::Clock;
+use crate::runtime::{cause, revision_of};
 
 /// How many bindings may be under way at once. The API server commits what waits together, so more is faster, up to a point.
 const BINDINGS_IN_FLIGHT: usize = 128;
@@ -311,13 +312,14 @@ impl Scheduler {
         }
         self.cache.assume(info.clone(), &node);
         self.denominate(&info.uid);
+        let looked_at = revision_of(&info.pod.metadata);
         let binding = Binding { pod: info, node: node.clone(), profile, holds };
         let (inputs, in_flight, reporter, clock) = (self.inputs.clone(), self.in_flight.clone(), self.reporter.clone(), self.clock.clone());
         tokio::spawn(async move {
             let _busy = clock.busy();
             // The semaphore is never closed; an error would only mean that the loop has ended.
             let Ok(_slot) = in_flight.acquire().await else { return };
-            let result = bind(binding, &reporter, &clock).await;
+            let result = cause::because(looked_at, bind(binding, &reporter, &clock)).await;
             let _ = inputs.send(Input::Bound { queued, node, state, result });
         });
     }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Binding, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 
+use crate::runtime::cause;
 use crate::scheduler::framework::{Bind, Plugin, Rejection};
 use crate::scheduler::info::PodInfo;
 
@@ -60,7 +61,7 @@ async fn post(client: &Client, path: &str, binding: &Binding) -> Result<(), Reje
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(body)
         .map_err(|error| Rejection::error(error.to_string()))?;
-    match client.request_text(request).await {
+    match client.request_text(cause::marked(request)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) => Err(Rejection::error(status.message.clone())),
         Err(error) => Err(Rejection::error(error.to_string())),

@@ -1,0 +1,126 @@
+//! When an object is where its maker wanted it, and what a change of its status means in a few words.
+
+use serde_json::Value;
+
+/// Whether a condition of the status is true.
+fn condition(object: &Value, name: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == name && condition["status"] == "True")
+}
+
+fn number(object: &Value, pointer: &str) -> Option<i64> {
+    object.pointer(pointer).and_then(Value::as_i64)
+}
+
+/// Whether everything that the object asks for is there. What has no status to wait for is ready when it is written.
+pub fn is_ready(object: &Value) -> bool {
+    let count = |field: &str| number(object, &format!("/status/{field}")).unwrap_or(0);
+    let wanted = number(object, "/spec/replicas").unwrap_or(1);
+    let observed = match number(object, "/status/observedGeneration") {
+        Some(observed) => observed >= number(object, "/metadata/generation").unwrap_or(0),
+        None => false,
+    };
+    match object["kind"].as_str().unwrap_or_default() {
+        "Pod" => condition(object, "Ready") || object["status"]["phase"] == "Succeeded",
+        "Deployment" => {
+            observed && count("updatedReplicas") == wanted && count("replicas") == wanted && count("availableReplicas") == wanted
+        }
+        "ReplicaSet" | "ReplicationController" => observed && count("readyReplicas") == wanted,
+        "StatefulSet" => observed && count("updatedReplicas") == wanted && count("readyReplicas") == wanted,
+        "DaemonSet" => observed && count("numberReady") == count("desiredNumberScheduled"),
+        "Job" => condition(object, "Complete") || condition(object, "SuccessCriteriaMet"),
+        "Namespace" => object["status"]["phase"] == "Active",
+        "PersistentVolumeClaim" => object["status"]["phase"] == "Bound",
+        "Node" => condition(object, "Ready"),
+        "CustomResourceDefinition" => condition(object, "Established"),
+        _ => match object["status"]["conditions"].as_array() {
+            Some(conditions) if !conditions.is_empty() => condition(object, "Ready") || condition(object, "Available"),
+            _ => true,
+        },
+    }
+}
+
+/// The state of an object in a few words; empty where there is nothing to say.
+pub fn state(object: &Value) -> String {
+    let count = |field: &str| number(object, &format!("/status/{field}")).unwrap_or(0);
+    let wanted = number(object, "/spec/replicas").unwrap_or(1);
+    match object["kind"].as_str().unwrap_or_default() {
+        "Pod" => {
+            let phase = object["status"]["phase"].as_str().unwrap_or_default().to_owned();
+            match (condition(object, "Ready"), object["spec"]["nodeName"].as_str()) {
+                (true, _) => format!("{phase}, Ready"),
+                (false, Some(node)) if phase == "Pending" => format!("{phase} on {node}"),
+                _ => phase,
+            }
+        }
+        "Deployment" => format!("{}/{wanted} available", count("availableReplicas")),
+        "ReplicaSet" | "StatefulSet" | "ReplicationController" => format!("{}/{wanted} ready", count("readyReplicas")),
+        "DaemonSet" => format!("{}/{} ready", count("numberReady"), count("desiredNumberScheduled")),
+        "Job" => format!("{} active, {} succeeded, {} failed", count("active"), count("succeeded"), count("failed")),
+        _ => String::new(),
+    }
+}
+
+/// What the kubelet had its container runtime do between two states of a Pod.
+pub fn runtime_steps(before: Option<&Value>, after: &Value) -> Vec<String> {
+    let mut steps = Vec::new();
+    let empty = Value::Null;
+    let before = before.unwrap_or(&empty);
+    let text = |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let address = text(after, "/status/podIP");
+    if !address.is_empty() && text(before, "/status/podIP").is_empty() {
+        steps.push(format!("RunPodSandbox: {address}"));
+    }
+    for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+        for status in after["status"][list].as_array().into_iter().flatten() {
+            let name = status["name"].as_str().unwrap_or_default();
+            let was = before["status"][list].as_array().and_then(|all| all.iter().find(|s| s["name"] == name)).unwrap_or(&empty);
+            let (id, known) = (text(status, "/containerID"), text(was, "/containerID"));
+            if !text(status, "/imageID").is_empty() && text(was, "/imageID").is_empty() {
+                steps.push(format!("PullImage {}", status["image"].as_str().unwrap_or_default()));
+            }
+            if !id.is_empty() && id != known {
+                steps.push(format!("CreateContainer, StartContainer {name}"));
+            }
+            let ended = &status["state"]["terminated"];
+            if ended.is_object() && !was["state"]["terminated"].is_object() {
+                let why = ended["reason"].as_str().unwrap_or_default();
+                steps.push(format!("{name} ended: exit code {} {why}", ended["exitCode"]).trim_end().to_owned());
+            }
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_deployment_is_ready_when_all_of_its_newest_replicas_are_available() {
+        let mut object = json!({"kind": "Deployment", "metadata": {"generation": 2}, "spec": {"replicas": 2},
+            "status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}});
+        assert!(!is_ready(&object), "the controller has not seen it yet");
+        object["status"]["observedGeneration"] = json!(2);
+        assert!(is_ready(&object));
+        assert_eq!(state(&object), "2/2 available");
+    }
+
+    #[test]
+    fn what_waits_for_nothing_is_ready_at_once() {
+        assert!(is_ready(&json!({"kind": "ConfigMap"})));
+        assert!(!is_ready(&json!({"kind": "Widget", "status": {"conditions": [{"type": "Ready", "status": "False"}]}})));
+    }
+
+    #[test]
+    fn the_runtimes_steps_are_read_off_the_status() {
+        let before = json!({"status": {"phase": "Pending"}});
+        let after = json!({"status": {"podIP": "10.0.0.1", "containerStatuses": [
+            {"name": "web", "image": "nginx", "imageID": "sha", "containerID": "mock://1", "state": {"running": {}}}]}});
+        let steps = runtime_steps(Some(&before), &after);
+        assert_eq!(steps, ["RunPodSandbox: 10.0.0.1", "PullImage nginx", "CreateContainer, StartContainer web"]);
+        assert!(runtime_steps(Some(&after), &after).is_empty());
+    }
+}

@@ -1,0 +1,87 @@
+//! A sequence as an SVG picture that needs nothing but itself.
+
+use std::fmt::Write as _;
+
+use super::actor::Lane;
+use super::draw::elapsed;
+use super::sequence::{Arrow, Sequence};
+
+const LANE: usize = 130;
+const ROW: usize = 26;
+const LEFT: usize = 100;
+const TOP: usize = 60;
+const TEXT: usize = 560;
+
+const STYLE: &str = "text{font:12px ui-monospace,Menlo,monospace;fill:#222}.h{font-weight:bold;text-anchor:middle}.t{fill:#777;text-anchor:end}\
+                     .lane{stroke:#bbb}.call{stroke:#1f6feb}.watch{stroke:#8250df;stroke-dasharray:6 4}.persist{stroke:#1a7f37;stroke-width:3}\
+                     .reconcile{stroke:#9a6700;stroke-dasharray:2 3}.refused{stroke:#cf222e}";
+
+/// The picture.
+pub fn svg(sequence: &Sequence) -> String {
+    let lanes = Lane::ALL.len();
+    let (width, height) = (LEFT + lanes * LANE + TEXT, TOP + (sequence.messages.len() + 2) * ROW);
+    let centre = |lane: Lane| LEFT + lane.position() * LANE + LANE / 2;
+    let mut out = String::new();
+    let _ =
+        writeln!(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">");
+    let _ = writeln!(out, "<title>{}</title><style>{STYLE}</style>", escape(&sequence.subject));
+    let _ = writeln!(
+        out,
+        "<defs><marker id=\"a\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" markerUnits=\"userSpaceOnUse\" \
+         orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"context-stroke\"/></marker></defs><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
+    );
+    for lane in Lane::ALL {
+        let x = centre(lane);
+        let _ = writeln!(
+            out,
+            "<text class=\"h\" x=\"{x}\" y=\"30\">{}</text><line class=\"lane\" x1=\"{x}\" y1=\"40\" x2=\"{x}\" y2=\"{}\"/>",
+            lane.title(),
+            height - ROW
+        );
+    }
+    for (index, message) in sequence.messages.iter().enumerate() {
+        let y = TOP + index * ROW;
+        let class = match message.arrow {
+            _ if message.refused => "refused",
+            Arrow::Call => "call",
+            Arrow::Watch => "watch",
+            Arrow::Persist => "persist",
+            Arrow::Reconcile => "reconcile",
+        };
+        let (from, to) = (centre(message.from), centre(message.to));
+        let path = match from == to {
+            true => format!("M{from} {} h36 v10 h-34", y - 5),
+            false => format!("M{from} {y} H{}", if to > from { to - 2 } else { to + 2 }),
+        };
+        let _ = writeln!(out, "<text class=\"t\" x=\"{}\" y=\"{}\">{}</text>", LEFT - 10, y + 4, elapsed(message.after));
+        let _ = writeln!(out, "<path class=\"{class}\" fill=\"none\" marker-end=\"url(#a)\" d=\"{path}\"/>");
+        let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}</text>", LEFT + lanes * LANE + 10, y + 4, escape(&message.text));
+    }
+    let end = match sequence.ready_after {
+        Some(after) => format!("{} is ready after {}", sequence.subject, elapsed(after)),
+        None => format!("{} is not ready", sequence.subject),
+    };
+    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{}\">{}</text>\n</svg>", height - ROW / 3, escape(&end));
+    out
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sequence::tests::rollout;
+    use super::*;
+
+    #[test]
+    fn there_is_an_arrow_for_every_message_and_every_tag_is_closed() {
+        let mut told = rollout();
+        told.messages[0].text = "<script>&".into();
+        let picture = svg(&told);
+        assert_eq!(picture.matches("marker-end").count(), told.messages.len());
+        assert!(picture.contains("&lt;script&gt;&amp;") && !picture.contains("<script>"), "what a name says stays text");
+        assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
+        assert!(picture.ends_with("</svg>\n"));
+    }
+}

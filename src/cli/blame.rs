@@ -1,0 +1,205 @@
+//! `usher blame`: an object as YAML with, left of each field, who set it, when and in which request.
+
+use std::collections::HashMap;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::ask::{Object, ask};
+use super::client::{Reach, block_on};
+use super::output::{Format, Ink, Screen, cut, print};
+use crate::audit::story::blame::{Attribution, Blame as Told, Source};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  usher blame deploy/web              who set each field: a client, a default, a plugin, a policy, a webhook, a controller
+  usher blame pod/web-0 -n team -o json
+
+A ^ before the time says that the field may be older: what was before that revision is not kept.";
+
+/// What to tell.
+#[derive(Debug, Args)]
+pub struct Blame {
+    #[command(flatten)]
+    object: Object,
+    /// Show the values of a Secret too
+    #[arg(long)]
+    show_secrets: bool,
+    /// How the answer is written
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Blame {
+    /// Does it.
+    pub fn run(self) -> Result<(), String> {
+        block_on(async {
+            let path = self.object.path("blame", &[("showSecrets", &self.show_secrets.to_string())])?;
+            let answer = ask(&self.reach, &path).await?;
+            if self.output != Format::Human {
+                return self.output.write(&answer);
+            }
+            let told: Told = serde_json::from_value(answer).map_err(|e| e.to_string())?;
+            print(&render(&told, &Screen::stdout()))
+        })
+    }
+}
+
+/// A line of YAML and, where it holds a field, whose it is.
+struct Line<'a> {
+    text: String,
+    author: Option<&'a Attribution>,
+}
+
+fn render(told: &Told, screen: &Screen) -> String {
+    let by_pointer: HashMap<&str, &Attribution> = told.fields.iter().map(|field| (field.pointer.as_str(), field)).collect();
+    let mut lines = Vec::new();
+    node(&told.object, 0, "", &mut String::new(), &by_pointer, &mut lines);
+    let columns = |field: &Attribution| -> [String; 4] {
+        let mark = if field.boundary { "^" } else { "" };
+        let at = field.at.map(|at| format!("{mark}{}", at.strftime("%m-%d %H:%M:%S"))).unwrap_or_default();
+        let id = field.audit_id.get(..8).unwrap_or(&field.audit_id).to_owned();
+        [field.source.as_str().to_owned(), who(field), at, id]
+    };
+    let shown: Vec<Option<[String; 4]>> = lines.iter().map(|line| line.author.map(columns)).collect();
+    let mut widths = [0; 4];
+    for row in shown.iter().flatten() {
+        for (width, text) in widths.iter_mut().zip(row) {
+            *width = (*width).max(text.chars().count());
+        }
+    }
+    // The object is what the screen is for; its authors get a half of it.
+    if let Some(width) = screen.width {
+        let others = widths[0] + widths[2] + widths[3] + 8;
+        widths[1] = widths[1].min((width / 2).saturating_sub(others).max(12));
+    }
+    let mut out = String::new();
+    for (line, row) in lines.iter().zip(shown) {
+        let row = row.unwrap_or_default();
+        let cells: Vec<String> = row.iter().zip(widths).map(|(text, width)| format!("{:width$}", cut(text, width))).collect();
+        let ink = line.author.map_or(Ink::Faint, |field| ink(field.source));
+        let used = widths.iter().sum::<usize>() + 8;
+        let text = screen.width.map_or(line.text.clone(), |width| cut(&line.text, width.saturating_sub(used).max(20)));
+        let text = format!("{}  {text}", screen.paint(ink, &cells.join("  ")));
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+fn who(field: &Attribution) -> String {
+    let mut text = match field.source {
+        Source::Default => String::new(),
+        _ => field.by.clone(),
+    };
+    if !field.manager.is_empty() && field.manager != field.by {
+        text = format!("{text} ({})", field.manager);
+    }
+    if let Some(round) = field.round.filter(|round| *round > 0) {
+        text = format!("{text} round {}", round + 1);
+    }
+    text
+}
+
+fn ink(source: Source) -> Ink {
+    match source {
+        Source::Client => Ink::Name,
+        Source::Webhook | Source::Policy | Source::Plugin => Ink::Warning,
+        Source::Controller | Source::Scheduler | Source::Kubelet => Ink::Good,
+        Source::Default | Source::Server => Ink::Faint,
+    }
+}
+
+/// Writes a value as YAML, line by line, as [`crate::api::yaml`] does it, with the pointer of every field at hand.
+fn node<'a>(
+    value: &Value,
+    indent: usize,
+    lead: &str,
+    pointer: &mut String,
+    fields: &HashMap<&str, &'a Attribution>,
+    lines: &mut Vec<Line<'a>>,
+) {
+    let length = pointer.len();
+    let pad = " ".repeat(indent);
+    match value {
+        Value::Object(map) => {
+            for (index, (key, value)) in map.iter().enumerate() {
+                let before = if index == 0 && !lead.is_empty() { lead } else { &pad };
+                pointer.push_str(&format!("/{}", key.replace('~', "~0").replace('/', "~1")));
+                let key = scalar(&Value::from(key.as_str()));
+                match is_part(value) {
+                    true => {
+                        lines.push(Line { text: format!("{before}{key}:"), author: None });
+                        let deeper = if value.is_array() { indent } else { indent + 2 };
+                        node(value, deeper, "", pointer, fields, lines);
+                    }
+                    false => leaf(&format!("{before}{key}: "), value, indent, pointer, fields, lines),
+                }
+                pointer.truncate(length);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                pointer.push_str(&format!("/{index}"));
+                match is_part(item) {
+                    true => node(item, indent + 2, &format!("{pad}- "), pointer, fields, lines),
+                    false => leaf(&format!("{pad}- "), item, indent, pointer, fields, lines),
+                }
+                pointer.truncate(length);
+            }
+        }
+        other => leaf(&pad, other, indent, pointer, fields, lines),
+    }
+}
+
+fn is_part(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| !map.is_empty()) || value.as_array().is_some_and(|items| !items.is_empty())
+}
+
+fn leaf<'a>(lead: &str, value: &Value, indent: usize, pointer: &str, fields: &HashMap<&str, &'a Attribution>, lines: &mut Vec<Line<'a>>) {
+    let text = scalar(value);
+    let mut parts = text.lines();
+    let author = fields.get(pointer).copied();
+    lines.push(Line { text: format!("{lead}{}", parts.next().unwrap_or_default()), author });
+    lines.extend(parts.map(|part| Line { text: format!("{}{part}", " ".repeat(indent)), author: None }));
+}
+
+fn scalar(value: &Value) -> String {
+    crate::api::yaml::write(value).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_yaml_is_whole_and_every_field_has_its_author_on_its_line() {
+        let object = json!({"metadata": {"labels": {"a/b": "x"}, "name": "web"}, "spec": {"containers": [{"image": "i", "name": "c"}], "args": ["-v"]}});
+        let field = |pointer: &str, source, by: &str, round| Attribution {
+            pointer: pointer.into(),
+            source,
+            by: by.into(),
+            round,
+            ..Attribution::default()
+        };
+        let told = Told {
+            object: object.clone(),
+            fields: vec![
+                field("/metadata/name", Source::Client, "jane", None),
+                field("/metadata/labels/a~1b", Source::Webhook, "w", Some(1)),
+                field("/spec/containers/0/image", Source::Default, "default", None),
+            ],
+        };
+        let text = render(&told, &Screen { width: None, colour: false });
+        let line = |what: &str| text.lines().find(|line| line.contains(what)).expect(what);
+        assert!(line("name: web").starts_with("client") && line("name: web").contains("jane"), "{text}");
+        assert!(line("a/b: x").contains("w round 2"), "{text}");
+        assert!(line("- image: i").starts_with("default"), "{text}");
+        let width = text.lines().find(|line| line.trim() == "metadata:").map(|line| line.find("metadata").unwrap_or(0)).expect("metadata");
+        let yaml: String = text.lines().map(|line| line.chars().skip(width).collect::<String>() + "\n").collect();
+        assert_eq!(yaml, crate::api::yaml::write(&object));
+    }
+}

@@ -1,0 +1,231 @@
+//! `usher explain`: the full story of a decision.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::ask::{ask, path};
+use super::client::{Reach, block_on};
+use super::output::{Format, Ink, Screen, print, span};
+use crate::audit::story::explain::{Explanation, Told};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc    one request, by the Audit-ID that its response carried
+  usher explain deploy/web -n team                      the last write of an object that somebody asked for
+  usher explain deploy/web -n team --denied             the last write of it that was refused";
+
+/// What to tell.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// An Audit-ID, or KIND/NAME
+    #[arg(value_name = "AUDIT-ID|KIND/NAME")]
+    what: String,
+    /// The object's namespace
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    /// The last write of the object that was refused
+    #[arg(long)]
+    denied: bool,
+    /// The last write by anybody, also by a component
+    #[arg(long)]
+    any: bool,
+    /// Also the plugins, policies and webhooks that had nothing to do
+    #[arg(short, long)]
+    verbose: bool,
+    /// How the answer is written
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Explain {
+    /// Does it.
+    pub fn run(self) -> Result<(), String> {
+        block_on(async {
+            let parts: Vec<&str> = ["explain"].into_iter().chain(self.what.splitn(2, '/')).collect();
+            let answer =
+                ask(&self.reach, &path(&parts, &self.namespace, &[("denied", &self.denied.to_string()), ("any", &self.any.to_string())])?)
+                    .await?;
+            if self.output != Format::Human {
+                return self.output.write(&answer);
+            }
+            let told: Explanation = serde_json::from_value(answer).map_err(|e| e.to_string())?;
+            print(&render(&told, self.verbose, &Screen::stdout()))
+        })
+    }
+}
+
+fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
+    let mut out = String::new();
+    let ink = match told.verdict.as_str() {
+        "allowed" => Ink::Good,
+        "under way" => Ink::Warning,
+        _ => Ink::Bad,
+    };
+    let _ = writeln!(out, "{}  {}", screen.paint(ink, &told.verdict.to_uppercase()), told.summary);
+    let _ = writeln!(out);
+    let mut fact = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "{}  {value}", screen.paint(Ink::Faint, &format!("{name:>10}")));
+        }
+    };
+    fact("request", format!("{} {}", told.verb, told.request_uri));
+    fact("audit id", told.audit_id.clone());
+    fact("user", [told.user.username.as_str(), &groups(&told.user.groups)].join(" ").trim().to_owned());
+    if let Some(user) = &told.impersonated_user {
+        fact("as", [user.username.as_str(), &groups(&user.groups)].join(" "));
+    }
+    fact("client", [told.user_agent.as_str(), &told.source_ips.join(", ")].join("  ").trim().to_owned());
+    let received = told.received.map(|at| at.strftime("%Y-%m-%d %H:%M:%S%.6f").to_string()).unwrap_or_default();
+    fact("received", format!("{received}, took {}", span(told.took)));
+    fact("because of", told.cause.map(|cause| format!("the watch event of revision {cause}")).unwrap_or_default());
+    fact("trace", told.trace_id.clone());
+    for hop in &told.hops {
+        let shown: Vec<&Told> = hop.steps.iter().filter(|step| verbose || is_telling(step)).collect();
+        let silent = hop.steps.len() - shown.len();
+        let heading = screen.paint(Ink::Heading, if hop.title.is_empty() { &hop.hop } else { &hop.title });
+        let silent = if silent > 0 { format!(" ({silent} more had nothing to say)") } else { String::new() };
+        let _ = writeln!(out, "\n{heading} {}", screen.paint(Ink::Faint, &format!("{}{silent}", span(hop.took))));
+        for step in shown {
+            tell(&mut out, step, screen);
+        }
+        if hop.hop == "authorize" {
+            authorization(&mut out, told, screen);
+        }
+    }
+    if !told.hops.iter().any(|hop| hop.hop == "authorize") {
+        authorization(&mut out, told, screen);
+    }
+    let _ = writeln!(out);
+    if let Some(wrote) = &told.wrote {
+        let what = if wrote.deleted { "removed" } else { "wrote" };
+        let _ = writeln!(out, "{what} {} {} at revision {}", wrote.kind, wrote.name, wrote.revision);
+    }
+    for warning in &told.warnings {
+        let _ = writeln!(out, "{} {warning}", screen.paint(Ink::Warning, "warned:"));
+    }
+    if let Some(response) = &told.response {
+        let text = [response.reason.as_str(), &response.message].join(" ");
+        let _ = writeln!(out, "answered {} {}", screen.paint(Ink::of_code(response.code), &response.code.to_string()), text.trim());
+    }
+    out
+}
+
+fn groups(groups: &[String]) -> String {
+    if groups.is_empty() { String::new() } else { format!("({})", groups.join(", ")) }
+}
+
+/// Whether a step did more than let pass.
+fn is_telling(step: &Told) -> bool {
+    let passed = matches!(step.verdict.as_str(), "admitted" | "skipped") && step.changes.is_empty();
+    !(passed && step.kind == "plugin") && !(step.kind != "plugin" && step.verdict == "skipped")
+}
+
+fn tell(out: &mut String, step: &Told, screen: &Screen) {
+    let ink = match step.verdict.as_str() {
+        "allowed" | "matched" | "admitted" => Ink::Good,
+        "skipped" => Ink::Faint,
+        "mutated" | "failed open" => Ink::Warning,
+        verdict if verdict.starts_with("denied") || verdict == "refused" || verdict == "failed closed" => Ink::Bad,
+        _ => Ink::Plain,
+    };
+    let round = step.round.filter(|round| *round > 0).map(|round| format!(" round {}", round + 1)).unwrap_or_default();
+    let _ = write!(out, "  {:<13} {}{round} {}", step.kind, step.name, screen.paint(ink, &step.verdict));
+    if !step.because.is_empty() {
+        let _ = write!(out, ": {}", step.because);
+    }
+    let _ = writeln!(out, "  {}", screen.paint(Ink::Faint, &span(step.took)));
+    for change in &step.changes {
+        let ink = match change.chars().next() {
+            Some('+') => Ink::Good,
+            Some('-') => Ink::Bad,
+            _ => Ink::Warning,
+        };
+        let _ = writeln!(out, "      {}", screen.paint(ink, change));
+    }
+    for (name, value) in &step.detail {
+        detail(out, 6, name, value, screen);
+    }
+}
+
+/// What else is known, one line each: the values of an expression, the rule of a role.
+fn detail(out: &mut String, indent: usize, name: &str, value: &Value, screen: &Screen) {
+    let label = screen.paint(Ink::Faint, &format!("{name}:"));
+    match value {
+        Value::Null => {}
+        Value::Object(fields) if fields.values().all(|value| !value.is_object()) || name == "values" => {
+            let _ = writeln!(out, "{:indent$}{label}", "");
+            for (name, value) in fields {
+                let _ = writeln!(out, "{:1$}{name} = {value}", "", indent + 2);
+            }
+        }
+        Value::String(text) => {
+            let _ = writeln!(out, "{:indent$}{label} {}", "", text.replace('\n', &format!("\n{:1$}", "", indent + 2)));
+        }
+        other => {
+            let _ = writeln!(out, "{:indent$}{label} {other}", "");
+        }
+    }
+}
+
+fn authorization(out: &mut String, told: &Explanation, screen: &Screen) {
+    let Some(found) = &told.authorization else { return };
+    if !found.role.is_empty() {
+        let _ = writeln!(out, "      {} through {}", screen.paint(Ink::Good, &found.role), found.binding);
+    }
+    if let Some(missing) = &found.missing {
+        let _ = writeln!(out, "      {} {}, with the rule", screen.paint(Ink::Bad, "missing:"), missing.scope);
+        for line in crate::api::yaml::write(&Value::Array(vec![missing.rule.clone()])).lines() {
+            let _ = writeln!(out, "        {line}");
+        }
+        let _ = writeln!(out, "      granted to {}", missing.subject);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::audit::story::explain::{Authorization, Hop, Missing};
+
+    fn screen() -> Screen {
+        Screen { width: None, colour: false }
+    }
+
+    #[test]
+    fn a_denied_policy_shows_its_expression_and_the_values_in_it() {
+        let detail = json!({"expression": "object.spec.replicas <= 5", "values": {"object.spec.replicas": 6}});
+        let policy = Told {
+            kind: "policy".into(),
+            name: "few".into(),
+            verdict: "denied".into(),
+            because: "too many".into(),
+            detail: detail.as_object().cloned().unwrap_or_default(),
+            ..Told::default()
+        };
+        let plugin = Told { kind: "plugin".into(), name: "ResourceQuota".into(), verdict: "admitted".into(), ..Told::default() };
+        let hop = Hop { hop: "validate".into(), title: "validating admission".into(), took: 5, steps: vec![plugin, policy] };
+        let told = Explanation { verdict: "denied".into(), hops: vec![hop], ..Explanation::default() };
+        let text = render(&told, false, &screen());
+        assert!(text.contains("policy        few denied: too many"), "{text}");
+        assert!(text.contains("expression: object.spec.replicas <= 5\n") && text.contains("object.spec.replicas = 6\n"), "{text}");
+        assert!(text.contains("(1 more had nothing to say)") && !text.contains("ResourceQuota"), "{text}");
+        assert!(render(&told, true, &screen()).contains("ResourceQuota admitted"));
+    }
+
+    #[test]
+    fn a_missing_permission_is_told_as_the_rule_to_grant() {
+        let missing = Missing {
+            rule: json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}),
+            scope: "a Role and a RoleBinding in the namespace team".into(),
+            subject: "User bob".into(),
+        };
+        let authorization = Some(Authorization { decision: "forbid".into(), missing: Some(missing), ..Authorization::default() });
+        let text = render(&Explanation { verdict: "denied".into(), authorization, ..Explanation::default() }, false, &screen());
+        assert!(text.contains("missing: a Role and a RoleBinding in the namespace team, with the rule"), "{text}");
+        assert!(text.contains("resources:\n          - pods\n") && text.contains("granted to User bob"), "{text}");
+    }
+}

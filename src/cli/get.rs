@@ -1,0 +1,78 @@
+//! `usher get --at`: objects as they were.
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use super::ask::{ask, path};
+use super::client::{Reach, block_on};
+use super::output::{Cell, Format, Screen, Table, print};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  usher get deploy/web --at 1042                    as it was at a revision
+  usher get deploy/web --at 10m -o yaml             as it was ten minutes ago
+  usher get pods --at 2030-01-31T12:00:00Z -A       all Pods as they were then";
+
+/// How an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shown {
+    Yaml,
+    Json,
+}
+
+/// What to get.
+#[derive(Debug, Args)]
+pub struct Get {
+    /// KIND or KIND/NAME
+    #[arg(value_name = "KIND[/NAME]")]
+    what: String,
+    /// When: a revision, a time, or how long ago; now if absent
+    #[arg(long, value_name = "REV|TIME")]
+    at: Option<String>,
+    /// The namespace
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// How objects are written; a list is a table unless this is given
+    #[arg(short, long, value_enum)]
+    output: Option<Shown>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Get {
+    /// Does it.
+    pub fn run(self) -> Result<(), String> {
+        block_on(async {
+            let parts: Vec<&str> = ["objects"].into_iter().chain(self.what.splitn(2, '/')).collect();
+            let all = self.all_namespaces.to_string();
+            let parameters = [("at", self.at.as_deref().unwrap_or_default()), ("allNamespaces", &all)];
+            let mut answer = ask(&self.reach, &path(&parts, &self.namespace, &parameters)?).await?;
+            let items = answer.get_mut("items").and_then(Value::as_array_mut);
+            match items {
+                Some(items) => items.iter_mut().for_each(tidy),
+                None => tidy(&mut answer),
+            }
+            match (self.output, answer["items"].as_array()) {
+                (Some(Shown::Json), _) => Format::Json.write(&answer),
+                (None, Some(items)) => print(&table(items).render(&Screen::stdout())),
+                _ => Format::Yaml.write(&answer),
+            }
+        })
+    }
+}
+
+/// As kubectl does: managedFields are shown to nobody who has not asked.
+fn tidy(object: &mut Value) {
+    object.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
+}
+
+fn table(items: &[Value]) -> Table {
+    let mut table = Table::new(&["NAMESPACE", "NAME", "REVISION", "CREATED"]);
+    for item in items {
+        let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
+        table.row(["namespace", "name", "resourceVersion", "creationTimestamp"].map(|field| Cell::from(text(field))));
+    }
+    table
+}

@@ -1,0 +1,159 @@
+//! `/usher/v1/trace/KIND/NAME`: what followed from the last write of an object, until it was ready. Starts from the requests that
+//! wrote the object and goes on to the objects that it owns, and theirs; what the user may not `get` is left out.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderValue, Request, header};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::explain::about;
+use super::records;
+use super::subject::{Question, Subject};
+use crate::api::representation::{Representation, respond_value};
+use crate::audit::story::sequence::{Deed, Sequence, sequence};
+use crate::audit::story::{Lane, draw, mermaid, ready, svg};
+use crate::audit::{Event, Filter};
+use crate::gateway::Gateway;
+use crate::gateway::layers::Refused;
+use crate::status::Status;
+use crate::store::Change;
+
+/// How many requests are looked through for one object, and for those it owns.
+const MOST: usize = 20_000;
+
+/// How many objects of one kind and owner are told unless more are asked for, and at most.
+const ALIKE: (usize, usize) = (3, 100);
+
+/// How many objects a story has at most.
+const OBJECTS: usize = 500;
+
+/// Answers.
+pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
+    let question = Question::of(&request, "/usher/v1/trace/")?;
+    let subject = question.object(gateway).await?;
+    let told = tell(gateway, &question, &subject).await?;
+    let (kind, text) = match question.parameter("format").as_deref() {
+        None | Some("json") => {
+            let answer = serde_json::to_value(&told).map_err(Status::internal)?;
+            return Ok(respond_value(200, &answer, Representation::JSON)?);
+        }
+        Some("text") => ("text/plain; charset=utf-8", draw::draw(&told, None)),
+        Some("mermaid") => ("text/plain; charset=utf-8", mermaid::mermaid(&told)),
+        Some("svg") => ("image/svg+xml", svg::svg(&told)),
+        Some(other) => return Err(Status::bad_request(format!("format takes json, text, mermaid or svg, not {other:?}")).into()),
+    };
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    Ok(response)
+}
+
+async fn tell(gateway: &Arc<Gateway>, question: &Question, subject: &Subject) -> Result<Sequence, Refused> {
+    let alike = question.number("alike", ALIKE.0, ALIKE.1)?;
+    let changes = subject.history(gateway).await?;
+    let newest = changes.last().map(|change| subject.value(change)).unwrap_or_default();
+    let uid = newest["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let mut deeds = of_object(gateway, subject, &uid, &changes).await;
+    let begin = if question.flag("all") { deeds.first() } else { deeds.iter().rev().find(|deed| is_apply(deed)).or(deeds.first()) };
+    let begin = begin.map(|deed| (deed.event.request_received_timestamp.unwrap_or_default(), deed.revision().unwrap_or(0)));
+    let Some((since, first)) = begin else {
+        return Err(Status::new(404, "NotFound", format!("no write of {} is recorded", subject.display())).into());
+    };
+    let (owned, left_out) = descendants(gateway, question, &uid, since, alike).await;
+    deeds.extend(owned);
+    deeds.retain(|deed| deed.event.request_received_timestamp.unwrap_or_default() >= since);
+    let refused = refusals(gateway, question, subject, since, &deeds).await;
+    let states = changes.iter().filter(|change| change.revision >= first && !change.deleted);
+    let ready = states.into_iter().find(|change| ready::is_ready(&subject.value(change))).map(|change| change.revision);
+    deeds.extend(refused);
+    Ok(sequence(&subject.display(), deeds, ready, left_out))
+}
+
+/// Whether a request is what somebody from outside wanted of the object.
+fn is_apply(deed: &Deed) -> bool {
+    let subresource = deed.event.object_ref.as_ref().map(|object| object.subresource.as_str()).unwrap_or_default();
+    Lane::of(&deed.event.effective_user().username) == Lane::Client && matches!(subresource, "" | "scale")
+}
+
+/// The requests that wrote one object, with its states around them.
+async fn of_object(gateway: &Gateway, subject: &Subject, uid: &str, changes: &[Change]) -> Vec<Deed> {
+    let filter = Filter { uid: Some(uid.to_owned()), ..Filter::default() };
+    with_states(subject, changes, records::ask(gateway, filter, MOST).await)
+}
+
+fn with_states(subject: &Subject, changes: &[Change], events: Vec<Arc<Event>>) -> Vec<Deed> {
+    let mut states: HashMap<u64, (Arc<Value>, Option<Arc<Value>>)> = HashMap::new();
+    let mut before: Option<Arc<Value>> = None;
+    for change in changes {
+        let value = Arc::new(subject.value(change));
+        states.insert(change.revision, (value.clone(), before.take()));
+        before = (!change.deleted).then_some(value);
+    }
+    let deeds = events.into_iter().map(|event| {
+        let mut deed = Deed { event, after: None, before: None };
+        if let Some((after, before)) = deed.revision().and_then(|revision| states.get(&revision)) {
+            (deed.after, deed.before) = (Some(after.clone()), before.clone());
+        }
+        deed
+    });
+    deeds.collect()
+}
+
+/// The requests that wrote what an object owns, and what that owns; and how many about objects alike are left out.
+async fn descendants(gateway: &Gateway, question: &Question, uid: &str, since: Timestamp, alike: usize) -> (Vec<Deed>, usize) {
+    let mut waiting = VecDeque::from([uid.to_owned()]);
+    let mut seen: HashSet<String> = waiting.iter().cloned().collect();
+    let (mut deeds, mut left_out) = (Vec::new(), 0);
+    while let Some(owner) = waiting.pop_front() {
+        let filter = Filter { owner: Some(owner), since: Some(since), ..Filter::default() };
+        let mut owned: Vec<(String, Vec<Arc<Event>>)> = Vec::new();
+        for event in records::ask(gateway, filter, MOST).await {
+            let uid = event.trace.as_ref().and_then(|story| story.wrote.as_ref()).map(|wrote| wrote.uid.clone()).unwrap_or_default();
+            match owned.iter_mut().find(|(known, _)| *known == uid) {
+                Some((_, events)) => events.push(event),
+                None => owned.push((uid, vec![event])),
+            }
+        }
+        let mut kinds: HashMap<String, usize> = HashMap::new();
+        for (uid, events) in owned {
+            let Some((object, _)) = events.first().and_then(|event| about(event)) else { continue };
+            if seen.len() >= OBJECTS || !seen.insert(uid.clone()) || question.may(gateway, "get", &object).await.is_err() {
+                continue;
+            }
+            let Some(subject) = Subject::of(gateway, &object) else { continue };
+            let told = kinds.entry(subject.resource.qualified()).or_default();
+            *told += 1;
+            if *told > alike {
+                left_out += events.len();
+                continue;
+            }
+            // What is compacted away is told without its states.
+            let changes = subject.history(gateway).await.unwrap_or_default();
+            deeds.extend(with_states(&subject, &changes, events));
+            waiting.push_back(uid);
+        }
+    }
+    (deeds, left_out)
+}
+
+/// What components tried because of these writes, and were refused.
+async fn refusals(gateway: &Gateway, question: &Question, subject: &Subject, since: Timestamp, deeds: &[Deed]) -> Vec<Deed> {
+    let revisions: HashSet<u64> = deeds.iter().filter_map(Deed::revision).collect();
+    let filter = Filter { code: Some((400, 599)), since: Some(since), namespace: records::namespace(subject), ..Filter::default() };
+    let mut found = Vec::new();
+    for event in records::ask(gateway, filter, MOST).await {
+        let cause = event.trace.as_ref().and_then(|story| story.cause);
+        let is_write = matches!(event.verb.as_str(), "create" | "update" | "patch" | "delete");
+        if !is_write || event.code() == 409 || cause.is_none_or(|cause| !revisions.contains(&cause)) {
+            continue;
+        }
+        let Some((object, _)) = about(&event) else { continue };
+        if question.may(gateway, "get", &object).await.is_ok() {
+            found.push(Deed { event, after: None, before: None });
+        }
+    }
+    found
+}
