@@ -21,6 +21,9 @@ impl Api {
         let Some(resource) = self.registry.lookup(&info.group, &info.version, &info.resource) else {
             return Err(Status::no_such_resource());
         };
+        if let Some(warning) = &resource.deprecation {
+            context.trace.warn(warning.to_string());
+        }
         let user = context.user().cloned().ok_or_else(Status::unauthorized)?;
         let (parts, request_body) = request.into_parts();
         if parts.method == http::Method::HEAD || info.verb.is_empty() {
@@ -109,8 +112,7 @@ impl Api {
             "deletecollection" => {
                 let options = self.delete_options(&context, &parts.headers, request_body).await?;
                 let list = ListOptions::parse(&context, &resource, false)?;
-                let gone = self.delete_collection(&target.deleting(&options), &list, &options).await?;
-                let snapshot = crate::watch::Snapshot { objects: gone, revision: self.state.revision(), remaining: 0 };
+                let snapshot = self.delete_collection(&target.deleting(&options), &list, &options).await?;
                 self.respond_list(snapshot, None, false, &resource, form)
             }
             _ => Err(Status::method_not_allowed()),

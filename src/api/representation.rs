@@ -150,7 +150,11 @@ impl Api {
         resource: &Resource,
         form: Representation,
     ) -> Result<Response<Body>, Status> {
-        let meta = list_meta(snapshot.revision, next, counted.then_some(snapshot.remaining).filter(|n| *n > 0));
+        let mut meta = list_meta(snapshot.revision, next, counted.then_some(snapshot.remaining).filter(|n| *n > 0));
+        // Lists of custom objects always say whether they go on.
+        if resource.custom.is_some() && form.shape == Shape::Whole && meta.get("continue").is_none() {
+            meta["continue"] = json!("");
+        }
         if form.is_stored_form(resource) {
             return Ok(respond(200, Format::Json, list_body(snapshot, &meta, resource)));
         }

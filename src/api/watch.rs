@@ -60,7 +60,11 @@ impl Api {
                     Start::After(revision) => revision,
                     Start::Current => 0,
                 };
-                let status = Status::expired(format!("too old resource version: {after} ({floor})"));
+                let status = Status::expired(match &*resource.storage {
+                    // A real server keeps no cache of events, and etcd has words of its own.
+                    "events" => "The resourceVersion for the provided watch is too old.".to_owned(),
+                    _ => format!("too old resource version: {after} ({floor})"),
+                });
                 return Ok(stream_response(content_type, Body::from(framer.error(&status))));
             }
             Err(other) => return Err(store_error(other)),

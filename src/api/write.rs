@@ -16,7 +16,7 @@ use crate::object::{self, Object, canonical, meta, meta_mut};
 use crate::registry::Resource;
 use crate::request::{SharedContext, User};
 use crate::schema::default;
-use crate::status::Status;
+use crate::status::{FieldError, Status};
 use crate::store::{self, Batch, Error, Expect, Revision};
 use crate::validation;
 
@@ -73,7 +73,7 @@ impl Target {
         Status::not_found(&self.resource.group, &self.resource.plural, &self.name)
     }
 
-    fn invalid(&self, name: &str, errors: Vec<crate::status::FieldError>) -> Status {
+    fn invalid(&self, name: &str, errors: Vec<FieldError>) -> Status {
         Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
     }
 }
@@ -106,6 +106,10 @@ impl Api {
 
     async fn create_once(&self, target: &mut Target, mut object: Value) -> Result<Written, Status> {
         let resource = target.resource.clone();
+        if resource.custom.as_ref().is_some_and(|custom| !meta(&custom.definition, "deletionTimestamp").is_empty()) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(&resource.group, &resource.plural, meta(&object, "name"), why));
+        }
         // Mutating admission sees the object before it has a uid, a time or a generated name, and may name it itself.
         place(&resource, &target.namespace, &mut object);
         target.name = meta(&object, "name").to_owned();
@@ -123,6 +127,9 @@ impl Api {
         let errors = validation::create(&resource, &object);
         if !errors.is_empty() {
             return Err(target.invalid(meta(&object, "name"), errors));
+        }
+        if resource.custom.is_none() {
+            validation::warnings::create(&resource, &object).into_iter().for_each(|warning| target.context.trace.warn(warning));
         }
         self.escalation.check(&target.user, &resource.group, &resource.plural, None, &object).await?;
         write.name = meta(&object, "name").to_owned();
@@ -212,6 +219,9 @@ impl Api {
         if !errors.is_empty() {
             return Err(target.invalid(&target.name, errors));
         }
+        if resource.custom.is_none() && phase == Phase::Main {
+            validation::warnings::update(resource, &new, &before).into_iter().for_each(|warning| target.context.trace.warn(warning));
+        }
         self.escalation.check(&target.user, &resource.group, &resource.plural, Some(&before), &new).await?;
         write.object = Some(new);
         self.admission.validate(&write).await?;
@@ -237,7 +247,9 @@ impl Api {
                 if deleted {
                     strategy::release(self, resource, &new);
                 }
-                Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), revision, &bytes)), created: false }))
+                // Whoever lets an object go sees it as it last was, not the revision at which it went.
+                let shown = if deleted { old.revision } else { revision };
+                Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), shown, &bytes)), created: false }))
             }
             Err(Error::Conflict { .. }) => Ok(None),
             Err(other) => Err(store_error(other)),
@@ -315,6 +327,10 @@ fn check_preconditions(target: &Target, old: &Object, before: &Value, new: &Valu
         }
     }
     let (given, actual) = (meta(new, "uid"), meta(before, "uid"));
+    if !given.is_empty() && given != actual && target.context.info.verb == "patch" {
+        let error = FieldError::invalid("metadata.uid", &json!(given), "field is immutable");
+        return Err(target.invalid(&target.name, vec![error]));
+    }
     if !given.is_empty() && given != actual {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}",
@@ -340,6 +356,10 @@ pub fn check_names(target: &Target, object: &mut Value, create: bool) -> Result<
             meta_mut(object).insert("name".into(), target.name.clone().into());
         }
     } else {
+        if object::meta(object, "resourceVersion").is_empty() && strategy::needs_resource_version(&target.resource) {
+            let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            return Err(Status::invalid(&target.resource.group, &target.resource.plural, &target.name, vec![error]));
+        }
         if !name.is_empty() && name != target.name {
             let text = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
             return Err(Status::bad_request(text));

@@ -69,6 +69,13 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
     if table.group(&context.info.group).is_none() {
         return Ok(page_not_found());
     }
+    // Of a group that definitions alone make up, also the resources that nobody defined are unknown paths.
+    let info = &context.info;
+    if table.lookup(&info.group, &info.version, &info.resource).is_none()
+        && table.resources.iter().filter(|r| *r.group == *info.group).all(|r| r.custom.is_some())
+    {
+        return Ok(page_not_found());
+    }
     Ok(gateway.api.clone().serve(context, request).await?)
 }
 

@@ -28,6 +28,7 @@ mod service;
 mod storage;
 mod structural;
 mod volume;
+pub mod warnings;
 mod webhook;
 mod workload;
 

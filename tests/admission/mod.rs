@@ -3,5 +3,5 @@
 mod library;
 mod plugins;
 mod policies;
-mod server;
+pub mod server;
 mod webhooks;

@@ -1,6 +1,6 @@
 //! The small strategies: what a built-in kind does by code because no table can say it.
 
-mod definitions;
+pub(super) mod definitions;
 mod jobs;
 mod namespaces;
 mod pods;
