@@ -3,6 +3,7 @@
 
 mod admission;
 mod controllers;
+mod conversion;
 mod door;
 mod hostile;
 mod identity;

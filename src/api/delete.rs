@@ -39,7 +39,8 @@ impl Api {
             let Some(old) = topic.get(&key) else {
                 return Err(Status::not_found(&resource.group, &resource.plural, &target.name));
             };
-            let before = self.in_version(&old, resource);
+            let seen = self.converted_one(old.clone(), resource).await?;
+            let before = self.in_version(&seen, resource);
             check_preconditions(resource, &target.name, &old, &before, options)?;
             let mut write = target.operation(Operation::Delete, None, Some(before.clone()));
             write.options = options.shown.clone();
@@ -48,12 +49,13 @@ impl Api {
             self.admission.validate(&write).await?;
             let mut new = (*before).clone();
             let waits = self.mark(resource, &mut new, options);
-            let bytes = self.stored_bytes(resource, &new);
+            let bytes = self.stored_bytes(resource, &new).await?;
+            let shown = self.shown_bytes(resource, &new, &bytes);
             if options.dry_run {
-                return Ok(Deleted { object: Arc::new(Object::new(key, old.revision, &bytes)), gone: !waits });
+                return Ok(Deleted { object: Arc::new(Object::new(key, old.revision, &shown)), gone: !waits });
             }
             if waits && *bytes == *old.stored() {
-                return Ok(Deleted { object: old, gone: false });
+                return Ok(Deleted { object: seen, gone: false });
             }
             let expect = Expect::Revision(old.revision);
             let operation = match waits {
@@ -65,7 +67,7 @@ impl Api {
                     if !waits {
                         strategy::release(self, resource, &new);
                     }
-                    return Ok(Deleted { object: Arc::new(Object::new(key, revision, &bytes)), gone: !waits });
+                    return Ok(Deleted { object: Arc::new(Object::new(key, revision, &shown)), gone: !waits });
                 }
                 // Somebody wrote first: look again, unless the client said which revision it means.
                 Err(Error::Conflict { .. }) if options.resource_version.is_none() => {}

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::options::{DeleteOptions, ListOptions, WriteOptions};
 use super::representation::{Representation, respond_value};
 use super::write::{Target, check_names};
-use super::{Api, body};
+use super::{Api, body, compress};
 use crate::registry::Resource;
 use crate::request::SharedContext;
 use crate::status::Status;
@@ -66,13 +66,13 @@ impl Api {
         match info.verb {
             "get" => {
                 let object = self.get(&context, &resource).await?;
-                self.respond_object(200, &object, &resource, form)
+                Ok(compressed(&parts.headers, self.respond_object(200, &object, &resource, form)?))
             }
             "list" => {
                 let options = ListOptions::parse(&context, &resource, false)?;
                 let counted = options.labels.is_empty() && options.fields.is_empty();
                 let (snapshot, next) = self.list(&context, &resource, &options).await?;
-                self.respond_list(snapshot, next, counted, &resource, form)
+                Ok(compressed(&parts.headers, self.respond_list(snapshot, next, counted, &resource, form)?))
             }
             "watch" => {
                 let options = ListOptions::parse(&context, &resource, true)?;
@@ -155,6 +155,14 @@ impl Api {
             super::subresource::Answer::Value(code, value) => respond_value(code, &value, form),
             super::subresource::Answer::Response(response) => Ok(response),
         }
+    }
+}
+
+/// Compresses an answer for who asked for it; others pay nothing.
+fn compressed(headers: &http::HeaderMap, response: Response<Body>) -> Response<Body> {
+    match compress::accepts_gzip(headers) {
+        true => compress::compress(headers, response).map(Body::new),
+        false => response,
     }
 }
 

@@ -60,7 +60,8 @@ impl Api {
         let (namespace, name) = (&context.info.namespace, &context.info.name);
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
         let found = topic.get(&key(resource, namespace, name));
-        found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))
+        let found = found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))?;
+        self.converted_one(found, resource).await
     }
 
     /// Waits until readers can see a revision.
@@ -106,11 +107,12 @@ impl Api {
                 }
             }
         };
-        let snapshot = match at {
+        let mut snapshot = match at {
             Some((Some(revision), after)) => self.list_past(&filter, revision, after, limit).await?,
             Some((None, after)) => topic.list(&filter.prefix, after.as_deref(), limit, self.state.revision(), |o| filter.selects(o)),
             None => topic.list(&filter.prefix, None, limit, self.state.revision(), |o| filter.selects(o)),
         };
+        snapshot.objects = self.converted(snapshot.objects, resource, true).await?;
         let next = (snapshot.remaining > 0).then(|| {
             let last = snapshot.objects.last().map_or("", |o| &*o.key);
             encode_continue(Some(snapshot.revision), &filter.prefix, last)

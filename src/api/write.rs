@@ -12,7 +12,7 @@ use super::read::{key, store_error};
 use super::strategy::{self, Phase};
 use super::{Api, fields};
 use crate::admission::{Operation, Write};
-use crate::object::{self, Object, canonical, meta, meta_mut};
+use crate::object::{self, Object, meta, meta_mut};
 use crate::registry::Resource;
 use crate::request::{SharedContext, User};
 use crate::schema::default;
@@ -154,17 +154,18 @@ impl Api {
             }
             status
         };
-        let bytes = self.stored_bytes(resource, object);
+        let bytes = self.stored_bytes(resource, object).await?;
+        let shown = self.shown_bytes(resource, object, &bytes);
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
         if let Some(current) = topic.get(&key) {
             return Err(taken(!meta(current.value(), "deletionTimestamp").is_empty()));
         }
         if target.options.dry_run {
-            return Ok(Arc::new(Object::unversioned(key, bytes)));
+            return Ok(Arc::new(Object::unversioned(key, shown)));
         }
         let operation = store::Operation::Put { key: key.clone(), value: bytes.clone(), expect: Expect::Absent };
         match self.commit(&target.context, operation).await {
-            Ok(revision) => Ok(Arc::new(Object::new(key, revision, &bytes))),
+            Ok(revision) => Ok(Arc::new(Object::new(key, revision, &shown))),
             Err(Error::Conflict { .. }) => Err(taken(false)),
             Err(other) => Err(store_error(other)),
         }
@@ -186,10 +187,11 @@ impl Api {
                     other => return other,
                 }
             };
-            let new = make(Some(&old))?;
+            let seen = self.converted_one(old.clone(), resource).await?;
+            let new = make(Some(&seen))?;
             // An update that says which revision it is about gets its conflict; one that does not is tried again.
             let given = meta(&new, "resourceVersion").to_owned();
-            match self.update_once(target, &old, new).await? {
+            match self.update_once(target, &old, &seen, new).await? {
                 Some(written) => return Ok(written),
                 None if !given.is_empty() && given != "0" => return Err(Status::modified(&resource.group, &resource.plural, &target.name)),
                 None => {}
@@ -198,10 +200,10 @@ impl Api {
         Err(Status::modified(&resource.group, &resource.plural, &target.name))
     }
 
-    /// One try; `None` if somebody else was quicker.
-    async fn update_once(&self, target: &Target, old: &Arc<Object>, mut new: Value) -> Result<Option<Written>, Status> {
+    /// One try on what is stored, which `seen` is in the version of the request; `None` if somebody else was quicker.
+    async fn update_once(&self, target: &Target, old: &Arc<Object>, seen: &Arc<Object>, mut new: Value) -> Result<Option<Written>, Status> {
         let resource = &target.resource;
-        let before = self.in_version(old, resource);
+        let before = self.in_version(seen, resource);
         check_preconditions(target, old, &before, &new)?;
         let phase = Phase::of(&target.subresource);
         strategy::keep_system_fields(&before, &mut new);
@@ -227,13 +229,14 @@ impl Api {
         self.admission.validate(&write).await?;
         let mut new = write.object.take().unwrap_or_default();
         keep_timestamps(&before, &mut new);
-        let bytes = self.stored_bytes(resource, &new);
+        let bytes = self.stored_bytes(resource, &new).await?;
+        let shown = self.shown_bytes(resource, &new, &bytes);
         if target.options.dry_run {
-            return Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), old.revision, &bytes)), created: false }));
+            return Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), old.revision, &shown)), created: false }));
         }
         // An update that changes nothing is none: no revision, no event.
         if *bytes == *old.stored() {
-            return Ok(Some(Written { object: old.clone(), created: false }));
+            return Ok(Some(Written { object: seen.clone(), created: false }));
         }
         let expect = Expect::Revision(old.revision);
         // The last finalizer is gone from an object that waited for it: this update is its deletion.
@@ -248,8 +251,8 @@ impl Api {
                     strategy::release(self, resource, &new);
                 }
                 // Whoever lets an object go sees it as it last was, not the revision at which it went.
-                let shown = if deleted { old.revision } else { revision };
-                Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), shown, &bytes)), created: false }))
+                let told = if deleted { old.revision } else { revision };
+                Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), told, &shown)), created: false }))
             }
             Err(Error::Conflict { .. }) => Ok(None),
             Err(other) => Err(store_error(other)),
@@ -268,14 +271,6 @@ impl Api {
         };
         context.trace.step("store", "commit", verdict, since);
         result
-    }
-
-    /// The bytes of an object in its stored version.
-    pub(super) fn stored_bytes(&self, resource: &Resource, object: &Value) -> bytes::Bytes {
-        match resource.is_stored_otherwise() {
-            true => canonical(&super::convert::to_storage(object.clone(), resource)),
-            false => canonical(object),
-        }
     }
 
     /// Name, uid and time of a new object.

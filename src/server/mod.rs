@@ -135,6 +135,10 @@ impl Builder {
         let registry = Arc::new(Registry::new());
         let cleanup = definitions::observe(&state, &registry).await.map_err(|e| fail(e.to_string()))?;
         let cluster = Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
+        let converter = crate::api::conversion::Converter {
+            clients: admission::webhook::client::Clients::new(self.admission.services.clone()),
+            cluster: cluster.clone(),
+        };
         let dependencies = admission::registry::Dependencies { cluster, authorizer: identity.authorizer.clone() };
         let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
         let api = Arc::new(Api {
@@ -143,6 +147,7 @@ impl Builder {
             reviews: identity.reviews(&state, &self.clock),
             state,
             admission,
+            converter,
             clock: self.clock.clone(),
             nodes: nodes.clone(),
             services: kinds::services::Allocator::default(),
