@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod aggregation;
 mod controllers;
 mod conversion;
 mod door;

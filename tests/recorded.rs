@@ -25,9 +25,6 @@ const DIFFERENT: &[(u64, &str)] = &[
     (258, "a definition is established by the write that makes it, not by a controller after it"),
     (274, "the store takes what the request limit lets through; there is no second, smaller limit of a message to etcd"),
     (308, "lists the checks of this server"),
-    (335, "extension servers are not asked yet"),
-    (336, "extension servers are not asked yet"),
-    (338, "extension servers are not asked yet"),
     (342, "the token of an account that is gone is refused at once, not after ten seconds"),
 ];
 

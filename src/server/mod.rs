@@ -17,6 +17,7 @@ use usher_components::kubelet::Nodes;
 use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
 use crate::admission::{self, Cluster};
+use crate::aggregator::Aggregator;
 use crate::api::{Api, kinds};
 use crate::authz::rbac::escalation::Escalation;
 use crate::gateway::layers::limits::Limits;
@@ -139,6 +140,9 @@ impl Builder {
             clients: admission::webhook::client::Clients::new(self.admission.services.clone()),
             cluster: cluster.clone(),
         };
+        let identity_pem = format!("{}\n{}", pki.front_proxy_client, pki.front_proxy_client_key);
+        let aggregator = Aggregator::over(&state, cluster.clone(), self.admission.services.clone(), identity_pem);
+        let aggregator = aggregator.await.map_err(|e| fail(e.to_string()))?;
         let dependencies = admission::registry::Dependencies { cluster, authorizer: identity.authorizer.clone() };
         let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
         let api = Arc::new(Api {
@@ -162,6 +166,7 @@ impl Builder {
             limits: Limits::new(600, 5000),
             metrics: metrics::Metrics::default(),
             health: health::Health::default(),
+            aggregator: aggregator.clone(),
             documents: crate::api::openapi::Documents::default(),
             address: std::sync::OnceLock::new(),
             deadline: Duration::from_secs(60),
@@ -193,10 +198,13 @@ impl Builder {
         let cluster = crate::registry::bootstrap::Settings {
             advertise_address: advertised.ip().to_string(),
             port: advertised.port(),
+            client_ca: pki.ca.clone(),
+            front_proxy_ca: pki.front_proxy_ca.clone(),
             now: self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             ..Default::default()
         };
         bootstrap::run(&api, &cluster).await.map_err(fail)?;
+        tokio::spawn(aggregator.run(api.clone(), stop.clone()));
         let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
         let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };
         let clients: Arc<dyn ClientFor> = Arc::new(InProcessClients(router.clone()));

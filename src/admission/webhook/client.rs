@@ -43,7 +43,7 @@ pub struct Received {
 }
 
 /// Leads every name to the address that the Service was last found at.
-struct Fixed(Arc<ArcSwapOption<SocketAddr>>);
+pub struct Fixed(pub Arc<ArcSwapOption<SocketAddr>>);
 
 impl Resolve for Fixed {
     fn resolve(&self, name: Name) -> Resolving {
@@ -200,7 +200,7 @@ impl Received {
 }
 
 /// A transport error in Go's words, as far as there are any.
-fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> String {
+pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> String {
     let mut causes = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {
