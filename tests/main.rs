@@ -6,6 +6,7 @@ mod aggregation;
 mod controllers;
 mod conversion;
 mod door;
+mod events;
 mod hostile;
 mod identity;
 mod nodes;

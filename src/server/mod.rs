@@ -2,6 +2,7 @@
 
 mod bootstrap;
 pub mod definitions;
+mod expiry;
 pub mod identity;
 
 use std::net::SocketAddr;
@@ -62,6 +63,8 @@ pub struct Builder {
     pub identity: identity::Settings,
     /// Which admission plugins run, and with what.
     pub admission: admission::registry::Settings,
+    /// How long an Event lasts that nobody writes; zero is for ever.
+    pub event_ttl: Duration,
     /// What time it is.
     pub clock: Clock,
 }
@@ -78,6 +81,7 @@ impl Default for Builder {
             nodes: 0,
             identity: identity::Settings::default(),
             admission: admission::registry::Settings::default(),
+            event_ttl: Duration::from_secs(3600),
             clock: Clock::system(),
         }
     }
@@ -204,6 +208,9 @@ impl Builder {
             ..Default::default()
         };
         bootstrap::run(&api, &cluster).await.map_err(fail)?;
+        if !self.event_ttl.is_zero() {
+            tokio::spawn(expiry::run(api.clone(), self.event_ttl, stop.clone()));
+        }
         tokio::spawn(aggregator.run(api.clone(), stop.clone()));
         let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
         let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };

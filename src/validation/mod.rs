@@ -11,6 +11,7 @@ mod config;
 mod container;
 mod custom;
 mod definition;
+mod event;
 mod field;
 mod formats;
 mod kinds;
