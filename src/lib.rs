@@ -1,6 +1,7 @@
 //! Usher: a Kubernetes-compatible API server and admission gateway in one binary.
 
 pub mod admission;
+pub mod aggregator;
 pub mod api;
 pub mod audit;
 pub mod authn;

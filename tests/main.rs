@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod aggregation;
 mod archive;
 mod audit;
 mod controllers;
+mod conversion;
 mod door;
+mod events;
 mod explain;
 mod hostile;
 mod identity;

@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use super::Api;
 use super::options::{DeleteOptions, ListOptions, WriteOptions};
 use super::read::{key, store_error};
-use super::strategy;
 use super::write::Target;
+use super::{kinds, strategy};
 use crate::admission::Operation;
 use crate::object::{Object, meta, meta_mut};
 use crate::registry::Resource;
 use crate::status::Status;
 use crate::store::{self, Error, Expect};
+use crate::watch::Snapshot;
 
 /// Built-in kinds whose deletion answers with the object instead of a `Status`.
 const ANSWERS_WITH_OBJECT: &[&str] =
@@ -38,7 +39,8 @@ impl Api {
             let Some(old) = topic.get(&key) else {
                 return Err(Status::not_found(&resource.group, &resource.plural, &target.name));
             };
-            let before = self.in_version(&old, resource);
+            let seen = self.converted_one(old.clone(), resource).await?;
+            let before = self.in_version(&seen, resource);
             check_preconditions(resource, &target.name, &old, &before, options)?;
             let mut write = target.operation(Operation::Delete, None, Some(before.clone()));
             write.options = options.shown.clone();
@@ -47,12 +49,13 @@ impl Api {
             self.admission.validate(&write).await?;
             let mut new = (*before).clone();
             let waits = self.mark(resource, &mut new, options);
-            let bytes = self.stored_bytes(resource, &new);
+            let bytes = self.stored_bytes(resource, &new).await?;
+            let shown = self.shown_bytes(resource, &new, &bytes);
             if options.dry_run {
-                return Ok(Deleted { object: Arc::new(Object::new(key, old.revision, &bytes)), gone: !waits });
+                return Ok(Deleted { object: Arc::new(Object::new(key, old.revision, &shown)), gone: !waits });
             }
             if waits && *bytes == *old.stored() {
-                return Ok(Deleted { object: old, gone: false });
+                return Ok(Deleted { object: seen, gone: false });
             }
             let expect = Expect::Revision(old.revision);
             let operation = match waits {
@@ -64,7 +67,7 @@ impl Api {
                     if !waits {
                         strategy::release(self, resource, &new);
                     }
-                    return Ok(Deleted { object: Arc::new(Object::new(key, revision, &bytes)), gone: !waits });
+                    return Ok(Deleted { object: Arc::new(Object::new(key, revision, &shown)), gone: !waits });
                 }
                 // Somebody wrote first: look again, unless the client said which revision it means.
                 Err(Error::Conflict { .. }) if options.resource_version.is_none() => {}
@@ -80,6 +83,9 @@ impl Api {
         let grace = if is("", "pods") { pod_grace(object, options) } else { 0 };
         set_propagation_finalizers(object, options.propagation_policy.as_deref());
         let deleting = !meta(object, "deletionTimestamp").is_empty();
+        if !deleting && is("apiextensions.k8s.io", "customresourcedefinitions") {
+            kinds::definitions::terminate(self, object);
+        }
         let namespace_waits =
             is("", "namespaces") && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
         let waits = strategy::has_finalizers(object) || namespace_waits || grace > 0;
@@ -92,7 +98,10 @@ impl Api {
             let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
             let metadata = meta_mut(object);
             metadata.insert("deletionTimestamp".into(), at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into());
-            metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
+            // A Namespace is marked by its own strategy, which knows no grace.
+            if !is("", "namespaces") {
+                metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
+            }
             if let (Some(generation), false) = (generation, deleting) {
                 metadata.insert("generation".into(), json!(generation + 1));
             }
@@ -103,25 +112,18 @@ impl Api {
         waits
     }
 
-    /// Deletes every object that a list would find; answers with them.
-    pub async fn delete_collection(
-        &self,
-        target: &Target,
-        list: &ListOptions,
-        options: &DeleteOptions,
-    ) -> Result<Vec<Arc<Object>>, Status> {
+    /// Deletes every object that a list would find; answers with them as they were.
+    pub async fn delete_collection(&self, target: &Target, list: &ListOptions, options: &DeleteOptions) -> Result<Snapshot, Status> {
         let (snapshot, _) = self.list(&target.context, &target.resource, list).await?;
-        let mut gone = Vec::new();
-        for object in snapshot.objects {
+        for object in &snapshot.objects {
             let value = object.value();
             let one = Target { name: meta(value, "name").into(), namespace: meta(value, "namespace").into(), ..target.clone() };
             match self.delete(&one, options).await {
-                Ok(deleted) => gone.push(deleted.object),
-                Err(status) if status.reason == "NotFound" => {}
-                Err(other) => return Err(other),
+                Err(status) if status.reason != "NotFound" => return Err(status),
+                _ => {}
             }
         }
-        Ok(gone)
+        Ok(snapshot)
     }
 
     /// What a client hears of a deletion.

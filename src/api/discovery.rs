@@ -42,14 +42,14 @@ pub fn api_versions(server_address: &str) -> Value {
 }
 
 /// `/apis`, in its legacy form.
-pub fn api_group_list(table: &Table) -> Value {
-    let groups: Vec<Value> = table.groups.iter().filter(|g| !g.name.is_empty()).map(|g| Value::Object(group(g))).collect();
+pub fn api_group_list(groups: &[Group]) -> Value {
+    let groups: Vec<Value> = groups.iter().filter(|g| !g.name.is_empty()).map(|g| Value::Object(group(g))).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/<group>`.
-pub fn api_group(table: &Table, name: &str) -> Option<Value> {
-    let mut value = group(table.group(name).filter(|g| !g.name.is_empty())?);
+pub fn api_group(groups: &[Group], name: &str) -> Option<Value> {
+    let mut value = group(groups.iter().find(|g| *g.name == *name && !g.name.is_empty())?);
     value.insert("kind".into(), "APIGroup".into());
     value.insert("apiVersion".into(), "v1".into());
     Some(Value::Object(value))
@@ -192,13 +192,13 @@ mod tests {
             json!({"name": "pods/eviction", "singularName": "", "namespaced": true, "group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]})
         );
         assert_eq!(
-            api_group(&table, "apps"),
+            api_group(&table.groups, "apps"),
             Some(
                 json!({"kind": "APIGroup", "apiVersion": "v1", "name": "apps", "versions": [{"groupVersion": "apps/v1", "version": "v1"}],
                 "preferredVersion": {"groupVersion": "apps/v1", "version": "v1"}})
             )
         );
-        assert_eq!(api_group(&table, ""), None);
+        assert_eq!(api_group(&table.groups, ""), None);
         assert_eq!(api_resource_list(&table, "apps", "v2"), None);
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::options::{DeleteOptions, ListOptions, WriteOptions};
 use super::representation::{Representation, respond_value};
 use super::write::{Target, check_names};
-use super::{Api, body};
+use super::{Api, body, compress};
 use crate::registry::Resource;
 use crate::request::SharedContext;
 use crate::status::Status;
@@ -67,13 +67,13 @@ impl Api {
         match info.verb {
             "get" => {
                 let object = self.get(&context, &resource).await?;
-                self.respond_object(200, &object, &resource, form)
+                Ok(compressed(&parts.headers, self.respond_object(200, &object, &resource, form)?))
             }
             "list" => {
                 let options = ListOptions::parse(&context, &resource, false)?;
                 let counted = options.labels.is_empty() && options.fields.is_empty();
                 let (snapshot, next) = self.list(&context, &resource, &options).await?;
-                self.respond_list(snapshot, next, counted, &resource, form)
+                Ok(compressed(&parts.headers, self.respond_list(snapshot, next, counted, &resource, form)?))
             }
             "watch" => {
                 let options = ListOptions::parse(&context, &resource, true)?;
@@ -113,8 +113,7 @@ impl Api {
             "deletecollection" => {
                 let options = self.delete_options(&context, &parts.headers, request_body).await?;
                 let list = ListOptions::parse(&context, &resource, false)?;
-                let gone = self.delete_collection(&target.deleting(&options), &list, &options).await?;
-                let snapshot = crate::watch::Snapshot { objects: gone, revision: self.state.revision(), remaining: 0 };
+                let snapshot = self.delete_collection(&target.deleting(&options), &list, &options).await?;
                 self.respond_list(snapshot, None, false, &resource, form)
             }
             _ => Err(Status::method_not_allowed()),
@@ -157,6 +156,14 @@ impl Api {
             super::subresource::Answer::Value(code, value) => respond_value(code, &value, form),
             super::subresource::Answer::Response(response) => Ok(response),
         }
+    }
+}
+
+/// Compresses an answer for who asked for it; others pay nothing.
+fn compressed(headers: &http::HeaderMap, response: Response<Body>) -> Response<Body> {
+    match compress::accepts_gzip(headers) {
+        true => compress::compress(headers, response).map(Body::new),
+        false => response,
     }
 }
 

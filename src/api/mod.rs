@@ -5,6 +5,7 @@ pub mod apply;
 mod audited;
 mod body;
 pub mod compress;
+pub mod conversion;
 pub mod convert;
 mod delete;
 pub mod discovery;
@@ -46,6 +47,8 @@ pub struct Api {
     pub state: Arc<State>,
     /// Hops 04 and 06.
     pub admission: Stack,
+    /// Asks conversion webhooks.
+    pub converter: conversion::Converter,
     /// What time it is.
     pub clock: Clock,
     /// Nobody hands on more than they hold: asked on every write of roles and bindings.

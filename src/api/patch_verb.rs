@@ -53,10 +53,15 @@ impl Api {
         let expected = Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom };
         let shown = match kind {
             PatchType::StrategicMerge => patch::go::plain(body),
-            _ => document.to_string(),
+            _ if custom => document.to_string(),
+            _ => patch::go::patched(&document, &touched(body)),
         };
         let (mut new, warnings) = conform(document, expected, target.options.field_validation).map_err(|error| {
-            let error = FieldError::invalid("patch", &json!(shown), error.to_string());
+            let text = match kind {
+                PatchType::StrategicMerge => patch::go::restored(&error.to_string()),
+                _ => error.to_string(),
+            };
+            let error = FieldError::invalid("patch", &json!(shown), text);
             Status::invalid("", "", "", vec![error])
         })?;
         for warning in warnings {
@@ -131,6 +136,18 @@ impl Api {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
         Ok(())
+    }
+}
+
+/// The fields of an object that a merge patch or a JSON patch reaches into.
+fn touched(patch: &Value) -> Vec<&str> {
+    match patch {
+        Value::Object(fields) => fields.keys().map(String::as_str).collect(),
+        Value::Array(operations) => {
+            let paths = operations.iter().filter_map(|operation| operation["path"].as_str());
+            paths.filter_map(|path| path.trim_start_matches('/').split('/').next()).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -60,7 +60,8 @@ impl Api {
         let (namespace, name) = (&context.info.namespace, &context.info.name);
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
         let found = topic.get(&key(resource, namespace, name));
-        found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))
+        let found = found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))?;
+        self.converted_one(found, resource).await
     }
 
     /// Waits until readers can see a revision.
@@ -85,6 +86,9 @@ impl Api {
         let limit = if options.version == VersionMatch::Any && options.continues.is_empty() { 0 } else { options.limit };
         let at = if !options.continues.is_empty() {
             let (revision, after) = decode_continue(&options.continues, &filter.prefix)?;
+            if !matches!(options.version, VersionMatch::Unset | VersionMatch::Any) {
+                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+            }
             Some((revision, Some(after)))
         } else {
             match options.version {
@@ -103,11 +107,12 @@ impl Api {
                 }
             }
         };
-        let snapshot = match at {
+        let mut snapshot = match at {
             Some((Some(revision), after)) => self.list_past(&filter, revision, after, limit).await?,
             Some((None, after)) => topic.list(&filter.prefix, after.as_deref(), limit, self.state.revision(), |o| filter.selects(o)),
             None => topic.list(&filter.prefix, None, limit, self.state.revision(), |o| filter.selects(o)),
         };
+        snapshot.objects = self.converted(snapshot.objects, resource, true).await?;
         let next = (snapshot.remaining > 0).then(|| {
             let last = snapshot.objects.last().map_or("", |o| &*o.key);
             encode_continue(Some(snapshot.revision), &filter.prefix, last)
@@ -180,7 +185,7 @@ impl Api {
 }
 
 fn encode_continue(revision: Option<Revision>, prefix: &str, last: &str) -> String {
-    let start = last.strip_prefix(prefix).unwrap_or(last);
+    let start = last.strip_prefix(prefix.trim_end_matches('/')).unwrap_or(last);
     // As in Kubernetes, -1 stands for "whatever there is by then". The key is told as the first one that comes after.
     let token = json!({"v": "meta.k8s.io/v1", "rv": revision.map_or(json!(-1), |r| json!(r)), "start": format!("{start}\u{0}")});
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token.to_string())
@@ -199,15 +204,20 @@ fn decode_continue(token: &str, prefix: &str) -> Result<(Option<Revision>, Strin
         return Err(bad("server does not recognize this encoded version"));
     }
     let start = parsed["start"].as_str().unwrap_or_default();
-    if start.is_empty() || start.starts_with('/') || start.split('/').any(|part| part == "..") {
-        return Err(bad(&format!("invalid start key: {start:?}")));
+    if start.is_empty() {
+        return Err(bad("encoded start key empty (version meta.k8s.io/v1)"));
+    }
+    // Nobody may climb out of what is listed.
+    let below = start.strip_prefix('/').unwrap_or(start);
+    if below.is_empty() || below.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+        return Err(bad(&format!("invalid start key: {}", super::patch::go::quoted(start))));
     }
     let revision = match parsed["rv"].as_i64() {
         Some(revision) if revision > 0 => Some(revision as Revision),
         Some(-1) => None,
         _ => return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")),
     };
-    Ok((revision, format!("{prefix}{}", start.trim_end_matches('\u{0}'))))
+    Ok((revision, format!("{prefix}{}", below.trim_end_matches('\u{0}'))))
 }
 
 fn base64_position(error: &base64::DecodeError) -> usize {

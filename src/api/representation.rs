@@ -1,11 +1,14 @@
 //! How an object, a list or an error is written in the form that was agreed upon ([`super::negotiate`]). Plain JSON of a
 //! stored version is handed out as it is stored; every other form is made of the parsed object.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
+use http_body::{Frame, SizeHint};
 use serde_json::{Value, json};
 
 use super::negotiate::{self, As, Endpoint, Format, Refusal};
@@ -150,7 +153,11 @@ impl Api {
         resource: &Resource,
         form: Representation,
     ) -> Result<Response<Body>, Status> {
-        let meta = list_meta(snapshot.revision, next, counted.then_some(snapshot.remaining).filter(|n| *n > 0));
+        let mut meta = list_meta(snapshot.revision, next, counted.then_some(snapshot.remaining).filter(|n| *n > 0));
+        // Lists of custom objects always say whether they go on.
+        if resource.custom.is_some() && form.shape == Shape::Whole && meta.get("continue").is_none() {
+            meta["continue"] = json!("");
+        }
         if form.is_stored_form(resource) {
             return Ok(respond(200, Format::Json, list_body(snapshot, &meta, resource)));
         }
@@ -199,7 +206,9 @@ fn list_body(snapshot: Snapshot, meta: &Value, resource: &Resource) -> Body {
     let head =
         format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[", resource.list_kind, resource.group_version());
     let whole = resource.custom.is_some();
-    let total: usize = snapshot.objects.iter().map(|o| o.json.len() + 2).sum();
+    let count = snapshot.objects.len();
+    let items: usize = snapshot.objects.iter().map(|o| if whole { o.json.len() } else { 1 + o.item().len() }).sum();
+    let total = head.len() + items + count.saturating_sub(1) + END.len();
     let mut objects = snapshot.objects.into_iter().enumerate();
     let mut piece = move |mut out: Vec<u8>| -> (Vec<u8>, bool) {
         for (i, object) in objects.by_ref() {
@@ -216,7 +225,7 @@ fn list_body(snapshot: Snapshot, meta: &Value, resource: &Resource) -> Body {
                 return (out, false);
             }
         }
-        out.extend_from_slice(b"]}\n");
+        out.extend_from_slice(END);
         (out, true)
     };
     if total <= PIECE {
@@ -231,7 +240,37 @@ fn list_body(snapshot: Snapshot, meta: &Value, resource: &Resource) -> Body {
         done = last;
         Some(Ok::<_, std::convert::Infallible>(Bytes::from(out)))
     });
-    Body::from_stream(futures::stream::iter(pieces))
+    Body::new(KnownLength { body: Body::from_stream(futures::stream::iter(pieces)), left: total as u64 })
+}
+
+/// What a list ends with.
+const END: &[u8] = b"]}\n";
+
+/// A stream of pieces whose length is known, so that whoever sends it can say it, or decide that it is worth compressing.
+struct KnownLength {
+    body: Body,
+    left: u64,
+}
+
+impl http_body::Body for KnownLength {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            self.left = self.left.saturating_sub(data.len() as u64);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
 }
 
 /// `PartialObjectMetadata` of an object.

@@ -49,7 +49,10 @@ impl Api {
                 let finalizers = spec["finalizers"].clone();
                 let change = |namespace: &mut Value| {
                     if let Some(spec) = namespace["spec"].as_object_mut() {
-                        spec.insert("finalizers".into(), finalizers.clone());
+                        match finalizers.as_array().is_none_or(Vec::is_empty) {
+                            true => spec.remove("finalizers"),
+                            false => spec.insert("finalizers".into(), finalizers.clone()),
+                        };
                     }
                     Ok(())
                 };
@@ -65,6 +68,7 @@ impl Api {
                     Ok(Answer::Object(self.update(&target, &move |_| Ok(object.clone()), false).await?.object))
                 }
             },
+            ("pods", _) | ("services", "proxy") => self.connect(target).await,
             _ => Err(Status::new(501, "NotImplemented", format!("{} is not served here yet", target.subresource))),
         }
     }
@@ -109,6 +113,32 @@ impl Api {
                 Err(Status::new(code, reason, String::from_utf8_lossy(&text).trim_end()))
             }
         }
+    }
+
+    /// A connection to a Pod or Service: what can be said before anybody is connected.
+    async fn connect(&self, target: &Target) -> Result<Answer, Status> {
+        let object = self.get(&target.context, &target.resource).await?;
+        let object = object.value();
+        let is_empty = |value: &Value| value.as_str().is_none_or(str::is_empty);
+        match (&*target.resource.plural, target.subresource.as_str()) {
+            ("pods", "proxy") if is_empty(&object["status"]["podIP"]) => Err(Status::bad_request("address not allowed")),
+            ("pods", "exec" | "attach" | "portforward") if is_empty(&object["spec"]["nodeName"]) => {
+                Err(Status::bad_request(format!("pod {} does not have a host assigned", target.name)))
+            }
+            ("services", "proxy") if !self.has_endpoints(target).await? => {
+                let name = target.name.split(':').nth(1).unwrap_or(&target.name);
+                Err(Status::new(503, "ServiceUnavailable", format!("no endpoints available for service {name:?}")))
+            }
+            _ => Err(Status::new(501, "NotImplemented", format!("{} is not served here yet", target.subresource))),
+        }
+    }
+
+    async fn has_endpoints(&self, target: &Target) -> Result<bool, Status> {
+        let Some(resource) = self.registry.lookup("", "v1", "endpoints") else { return Ok(false) };
+        let topic = self.state.topic(&resource.storage).await.map_err(super::read::store_error)?;
+        let endpoints = topic.get(&key(&resource, &target.namespace, &target.name));
+        let subsets = endpoints.as_ref().and_then(|e| e.value()["subsets"].as_array());
+        Ok(subsets.is_some_and(|subsets| subsets.iter().any(|s| s["addresses"].as_array().is_some_and(|a| !a.is_empty()))))
     }
 
     async fn scale(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {

@@ -10,6 +10,8 @@ mod pods;
 mod storage;
 mod workloads;
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -55,13 +57,24 @@ fn column(name: &str, kind: &str, format: &str) -> Column {
     Column { name: name.into(), kind: kind.into(), format: format.into(), description: "".into(), priority: 0, json_path: None }
 }
 
-/// Where the table of resources says nothing, the two columns that nearly all have are described.
-fn description(column: &Column) -> &str {
-    match (&*column.description, &*column.name) {
-        ("", "Name") => "The name of the object.",
-        ("", "Age" | "Created At") => "When the object was created.",
-        (given, _) => given,
+/// Where the table of resources says nothing, the two columns that nearly all have are described by the fields they show, and those of a
+/// definition by their path.
+fn description(column: &Column) -> String {
+    match (&*column.description, &*column.name, column.json_path.as_deref()) {
+        ("", "Name", None) => metadata_description("name"),
+        ("", "Age" | "Created At", None) => metadata_description("creationTimestamp"),
+        ("", _, Some(path)) => format!("Custom resource definition column (in JSONPath format): {path}"),
+        (given, ..) => given.to_owned(),
     }
+}
+
+/// What the API says of a field of `metadata`.
+fn metadata_description(field: &str) -> String {
+    static METADATA: LazyLock<Map<String, Value>> =
+        LazyLock::new(|| crate::schema::source::definitions_of("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+    let definition = METADATA.get("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    let text = definition.and_then(|d| d["properties"][field]["description"].as_str());
+    text.unwrap_or_default().to_owned()
 }
 
 fn row(resource: &Resource, object: &Value, now: Timestamp, form: Representation) -> Value {

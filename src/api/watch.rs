@@ -16,7 +16,7 @@ use super::negotiate::Format;
 use super::options::{ListOptions, VersionMatch};
 use super::read::store_error;
 use super::representation::{Representation, Shape, respond};
-use super::{Api, protobuf};
+use super::{Api, conversion, protobuf};
 use crate::object::Object;
 use crate::registry::Resource;
 use crate::request::Context;
@@ -60,7 +60,11 @@ impl Api {
                     Start::After(revision) => revision,
                     Start::Current => 0,
                 };
-                let status = Status::expired(format!("too old resource version: {after} ({floor})"));
+                let status = Status::expired(match &*resource.storage {
+                    // A real server keeps no cache of events, and etcd has words of its own.
+                    "events" => "The resourceVersion for the provided watch is too old.".to_owned(),
+                    _ => format!("too old resource version: {after} ({floor})"),
+                });
                 return Ok(stream_response(content_type, Body::from(framer.error(&status))));
             }
             Err(other) => return Err(store_error(other)),
@@ -78,6 +82,7 @@ impl Api {
             next_bookmark: options.bookmarks.then_some(next_bookmark),
             alarm: Box::pin(sleep_until(if options.bookmarks { next_bookmark.min(deadline) } else { deadline })),
             told: 0,
+            failed: false,
             shutdown: Box::pin(self.shutdown.clone().cancelled_owned()),
         };
         Ok(stream_response(content_type, Body::from_stream(futures::stream::unfold(running, Running::piece))))
@@ -102,18 +107,31 @@ struct Running {
     alarm: Pin<Box<Sleep>>,
     /// Everything up to this revision has been told.
     told: Revision,
+    /// An error was the last thing to tell.
+    failed: bool,
     shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Running {
     /// The next piece of the body: whatever there is to tell, as soon as there is something.
     async fn piece(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
+        if self.failed {
+            return None;
+        }
         loop {
             let seen = self.framer.api.state.revision();
-            let Ok(out) = self.take() else {
-                // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
-                self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                return None;
+            let out = match self.take().await {
+                Ok(out) => out,
+                Err(Stopped::Lagged) => {
+                    // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
+                    self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    return None;
+                }
+                Err(Stopped::Failed(status)) => {
+                    let frame = self.framer.error(&status);
+                    self.failed = true;
+                    return Some((Ok(frame), self));
+                }
             };
             if !out.is_empty() {
                 return Some((Ok(out.into()), self));
@@ -135,23 +153,57 @@ impl Running {
     }
 }
 
+/// Why a watch ends before its time.
+enum Stopped {
+    /// The ring has left the reader behind.
+    Lagged,
+    /// An object could not be converted.
+    Failed(Status),
+}
+
+impl From<Lagged> for Stopped {
+    fn from(_: Lagged) -> Self {
+        Stopped::Lagged
+    }
+}
+
 impl Running {
     /// The frames of what there is to tell now.
-    fn take(&mut self) -> Result<Vec<u8>, Lagged> {
-        if self.framer.is_plain() && !self.watcher.has_backlog() {
-            return self.watcher.take_frames(PIECE);
+    async fn take(&mut self) -> Result<Vec<u8>, Stopped> {
+        let has_versions = conversion::has_versions(&self.framer.resource);
+        if self.framer.is_plain() && !has_versions && !self.watcher.has_backlog() {
+            return Ok(self.watcher.take_frames(PIECE)?);
         }
+        let items = self.watcher.take()?;
+        let mut others = match has_versions {
+            true => self.framer.convert(&items).await.map_err(Stopped::Failed)?,
+            false => Vec::new(),
+        }
+        .into_iter();
         let mut out = Vec::new();
-        for item in self.watcher.take()? {
-            match item {
-                Item::Initial(object) => out.extend_from_slice(&self.framer.object(EventKind::Added, &object)),
-                Item::Event(kind, event) if self.framer.is_plain() => out.extend_from_slice(event.frame(kind)),
-                Item::Event(kind, event) => out.extend_from_slice(&self.framer.object(kind, event.object_for(kind))),
-                Item::InitialEnd(revision) if self.stream_end => out.extend_from_slice(&self.framer.bookmark(revision, true)),
-                Item::InitialEnd(_) => {}
+        for item in items {
+            match (&item, told(&item)) {
+                (_, Some((kind, object))) if self.framer.is_other(object) => {
+                    if let Some(object) = others.next() {
+                        out.extend_from_slice(&self.framer.object(kind, &object));
+                    }
+                }
+                (Item::Event(kind, event), _) if self.framer.is_plain() => out.extend_from_slice(event.frame(*kind)),
+                (_, Some((kind, object))) => out.extend_from_slice(&self.framer.object(kind, object)),
+                (Item::InitialEnd(revision), _) if self.stream_end => out.extend_from_slice(&self.framer.bookmark(*revision, true)),
+                _ => {}
             }
         }
         Ok(out)
+    }
+}
+
+/// What an item is about, and what happened to it.
+fn told(item: &Item) -> Option<(EventKind, &Arc<Object>)> {
+    match item {
+        Item::Initial(object) => Some((EventKind::Added, object)),
+        Item::Event(kind, event) => Some((*kind, event.object_for(*kind))),
+        Item::InitialEnd(_) => None,
     }
 }
 
@@ -163,6 +215,18 @@ struct Framer {
 }
 
 impl Framer {
+    /// Whether an object is stored in another version than this watch is of.
+    fn is_other(&self, object: &Object) -> bool {
+        conversion::is_other(object, &self.resource)
+    }
+
+    /// Those objects that are stored in another version, in the version of this watch: all at once, since a webhook may have to be asked.
+    async fn convert(&self, items: &[Item]) -> Result<Vec<Arc<Object>>, Status> {
+        let objects = items.iter().filter_map(told).map(|(_, object)| object);
+        let others: Vec<Arc<Object>> = objects.filter(|object| self.is_other(object)).cloned().collect();
+        self.api.converted(others, &self.resource, false).await
+    }
+
     fn is_plain(&self) -> bool {
         self.form.is_stored_form(&self.resource)
     }

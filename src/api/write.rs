@@ -12,11 +12,11 @@ use super::read::{key, store_error};
 use super::strategy::{self, Phase};
 use super::{Api, fields};
 use crate::admission::{Operation, Write};
-use crate::object::{self, Object, canonical, meta, meta_mut};
+use crate::object::{self, Object, meta, meta_mut};
 use crate::registry::Resource;
 use crate::request::{SharedContext, User, Wrote};
 use crate::schema::default;
-use crate::status::Status;
+use crate::status::{FieldError, Status};
 use crate::store::{self, Batch, Error, Expect, Revision};
 use crate::validation;
 
@@ -73,7 +73,7 @@ impl Target {
         Status::not_found(&self.resource.group, &self.resource.plural, &self.name)
     }
 
-    fn invalid(&self, name: &str, errors: Vec<crate::status::FieldError>) -> Status {
+    fn invalid(&self, name: &str, errors: Vec<FieldError>) -> Status {
         Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
     }
 }
@@ -106,6 +106,10 @@ impl Api {
 
     async fn create_once(&self, target: &mut Target, mut object: Value) -> Result<Written, Status> {
         let resource = target.resource.clone();
+        if resource.custom.as_ref().is_some_and(|custom| !meta(&custom.definition, "deletionTimestamp").is_empty()) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(&resource.group, &resource.plural, meta(&object, "name"), why));
+        }
         // Mutating admission sees the object before it has a uid, a time or a generated name, and may name it itself.
         place(&resource, &target.namespace, &mut object);
         target.name = meta(&object, "name").to_owned();
@@ -123,6 +127,9 @@ impl Api {
         let errors = validation::create(&resource, &object);
         if !errors.is_empty() {
             return Err(target.invalid(meta(&object, "name"), errors));
+        }
+        if resource.custom.is_none() {
+            validation::warnings::create(&resource, &object).into_iter().for_each(|warning| target.context.trace.warn(warning));
         }
         self.escalation.check(&target.user, &resource.group, &resource.plural, None, &object).await?;
         write.name = meta(&object, "name").to_owned();
@@ -147,17 +154,18 @@ impl Api {
             }
             status
         };
-        let bytes = self.stored_bytes(resource, object);
+        let bytes = self.stored_bytes(resource, object).await?;
+        let shown = self.shown_bytes(resource, object, &bytes);
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
         if let Some(current) = topic.get(&key) {
             return Err(taken(!meta(current.value(), "deletionTimestamp").is_empty()));
         }
         if target.options.dry_run {
-            return Ok(Arc::new(Object::unversioned(key, bytes)));
+            return Ok(Arc::new(Object::unversioned(key, shown)));
         }
         let operation = store::Operation::Put { key: key.clone(), value: bytes.clone(), expect: Expect::Absent };
         match self.commit(target, object, operation).await {
-            Ok(revision) => Ok(Arc::new(Object::new(key, revision, &bytes))),
+            Ok(revision) => Ok(Arc::new(Object::new(key, revision, &shown))),
             Err(Error::Conflict { .. }) => Err(taken(false)),
             Err(other) => Err(store_error(other)),
         }
@@ -179,10 +187,11 @@ impl Api {
                     other => return other,
                 }
             };
-            let new = make(Some(&old))?;
+            let seen = self.converted_one(old.clone(), resource).await?;
+            let new = make(Some(&seen))?;
             // An update that says which revision it is about gets its conflict; one that does not is tried again.
             let given = meta(&new, "resourceVersion").to_owned();
-            match self.update_once(target, &old, new).await? {
+            match self.update_once(target, &old, &seen, new).await? {
                 Some(written) => return Ok(written),
                 None if !given.is_empty() && given != "0" => return Err(Status::modified(&resource.group, &resource.plural, &target.name)),
                 None => {}
@@ -191,10 +200,10 @@ impl Api {
         Err(Status::modified(&resource.group, &resource.plural, &target.name))
     }
 
-    /// One try; `None` if somebody else was quicker.
-    async fn update_once(&self, target: &Target, old: &Arc<Object>, mut new: Value) -> Result<Option<Written>, Status> {
+    /// One try on what is stored, which `seen` is in the version of the request; `None` if somebody else was quicker.
+    async fn update_once(&self, target: &Target, old: &Arc<Object>, seen: &Arc<Object>, mut new: Value) -> Result<Option<Written>, Status> {
         let resource = &target.resource;
-        let before = self.in_version(old, resource);
+        let before = self.in_version(seen, resource);
         check_preconditions(target, old, &before, &new)?;
         let phase = Phase::of(&target.subresource);
         strategy::keep_system_fields(&before, &mut new);
@@ -212,18 +221,22 @@ impl Api {
         if !errors.is_empty() {
             return Err(target.invalid(&target.name, errors));
         }
+        if resource.custom.is_none() && phase == Phase::Main {
+            validation::warnings::update(resource, &new, &before).into_iter().for_each(|warning| target.context.trace.warn(warning));
+        }
         self.escalation.check(&target.user, &resource.group, &resource.plural, Some(&before), &new).await?;
         write.object = Some(new);
         self.admission.validate(&write).await?;
         let mut new = write.object.take().unwrap_or_default();
         keep_timestamps(&before, &mut new);
-        let bytes = self.stored_bytes(resource, &new);
+        let bytes = self.stored_bytes(resource, &new).await?;
+        let shown = self.shown_bytes(resource, &new, &bytes);
         if target.options.dry_run {
-            return Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), old.revision, &bytes)), created: false }));
+            return Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), old.revision, &shown)), created: false }));
         }
         // An update that changes nothing is none: no revision, no event.
         if *bytes == *old.stored() {
-            return Ok(Some(Written { object: old.clone(), created: false }));
+            return Ok(Some(Written { object: seen.clone(), created: false }));
         }
         let expect = Expect::Revision(old.revision);
         // The last finalizer is gone from an object that waited for it: this update is its deletion.
@@ -237,7 +250,9 @@ impl Api {
                 if deleted {
                     strategy::release(self, resource, &new);
                 }
-                Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), revision, &bytes)), created: false }))
+                // Whoever lets an object go sees it as it last was, not the revision at which it went.
+                let told = if deleted { old.revision } else { revision };
+                Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), told, &shown)), created: false }))
             }
             Err(Error::Conflict { .. }) => Ok(None),
             Err(other) => Err(store_error(other)),
@@ -269,14 +284,6 @@ impl Api {
             });
         }
         result
-    }
-
-    /// The bytes of an object in its stored version.
-    pub(super) fn stored_bytes(&self, resource: &Resource, object: &Value) -> bytes::Bytes {
-        match resource.is_stored_otherwise() {
-            true => canonical(&super::convert::to_storage(object.clone(), resource)),
-            false => canonical(object),
-        }
     }
 
     /// Name, uid and time of a new object.
@@ -328,6 +335,10 @@ fn check_preconditions(target: &Target, old: &Object, before: &Value, new: &Valu
         }
     }
     let (given, actual) = (meta(new, "uid"), meta(before, "uid"));
+    if !given.is_empty() && given != actual && target.context.info.verb == "patch" {
+        let error = FieldError::invalid("metadata.uid", &json!(given), "field is immutable");
+        return Err(target.invalid(&target.name, vec![error]));
+    }
     if !given.is_empty() && given != actual {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}",
@@ -353,6 +364,10 @@ pub fn check_names(target: &Target, object: &mut Value, create: bool) -> Result<
             meta_mut(object).insert("name".into(), target.name.clone().into());
         }
     } else {
+        if object::meta(object, "resourceVersion").is_empty() && strategy::needs_resource_version(&target.resource) {
+            let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            return Err(Status::invalid(&target.resource.group, &target.resource.plural, &target.name, vec![error]));
+        }
         if !name.is_empty() && name != target.name {
             let text = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
             return Err(Status::bad_request(text));

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::{config, kubeconfig};
 use crate::admission::webhook::endpoint::ServiceMap;
+use crate::gateway::layers::deadline::parse_duration;
 use crate::server::{Server, StoreChoice, identity};
 use crate::store::etcd::EtcdOptions;
 use crate::store::redb::Durability;
@@ -150,6 +151,9 @@ pub struct Up {
     /// Which components run in this process: all, none, or a list such as *,-scheduler [default: all]
     #[arg(long, value_name = "LIST", env = "USHER_COMPONENTS")]
     pub components: Option<String>,
+    /// How long an Event lasts that nobody writes any more, such as 90m; 0 is for ever [default: 1h]
+    #[arg(long, value_name = "DURATION", env = "USHER_EVENT_TTL")]
+    pub event_ttl: Option<String>,
     /// Let `usher clock advance` move the time
     #[arg(long, value_name = "BOOL", env = "USHER_VIRTUAL_CLOCK", num_args = 0..=1, default_missing_value = "true")]
     pub virtual_clock: Option<bool>,
@@ -202,6 +206,7 @@ impl Up {
             otlp_endpoint: self.otlp_endpoint.or(file.otlp_endpoint),
             nodes: self.nodes.or(file.nodes),
             components: self.components.or(file.components),
+            event_ttl: self.event_ttl.or(file.event_ttl),
             virtual_clock: self.virtual_clock.or(file.virtual_clock),
         }
     }
@@ -259,6 +264,9 @@ impl Up {
         };
         builder.components = self.components.clone().unwrap_or_else(|| "all".into());
         builder.nodes = self.nodes.unwrap_or(1);
+        if let Some(ttl) = &self.event_ttl {
+            builder.event_ttl = parse_duration(ttl).ok_or_else(|| format!("--event-ttl takes a duration such as 1h30m, not {ttl:?}"))?;
+        }
         if self.virtual_clock == Some(true) {
             builder.clock = usher_components::clock::Clock::virtual_clock();
         }

@@ -40,7 +40,7 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
         [] => {
             let mut paths: Vec<String> = PATHS.iter().map(|p| (*p).to_owned()).collect();
             paths.extend(["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()]);
-            for group in table.groups.iter().filter(|g| !g.name.is_empty()) {
+            for group in gateway.aggregator.groups(&table).iter().filter(|g| !g.name.is_empty()) {
                 paths.push(format!("/apis/{}", group.name));
                 paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
             }
@@ -49,7 +49,7 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
         }
         ["api" | "apis"] => return discover(gateway, headers, parts[0] == "api"),
         ["api", version] => discovery::api_resource_list(&table, "", version),
-        ["apis", group] => discovery::api_group(&table, group),
+        ["apis", group] => discovery::api_group(&gateway.aggregator.groups(&table), group),
         ["apis", group, version] => discovery::api_resource_list(&table, group, version),
         ["openid", "v1", "jwks"] => {
             let mut response = respond_value(200, &gateway.api.reviews.keys.jwks(), Representation::JSON)?;
@@ -98,9 +98,15 @@ fn discover(gateway: &Gateway, headers: &HeaderMap, core: bool) -> Result<Respon
     let table = gateway.api.registry.table();
     let (format, aggregated) = negotiate::accept_discovery(header_text(headers, header::ACCEPT)).map_err(crate::status::Status::from)?;
     let value: Value = match (aggregated, core) {
-        (true, core) => discovery::aggregated(&table, core, "v2"),
+        (true, core) => {
+            let mut items = discovery::aggregated_items(&table, core);
+            if !core {
+                gateway.aggregator.discover(&mut items);
+            }
+            discovery::aggregated_of(items, "v2")
+        }
         (false, true) => discovery::api_versions(&gateway.address.get().map(ToString::to_string).unwrap_or_default()),
-        (false, false) => discovery::api_group_list(&table),
+        (false, false) => discovery::api_group_list(&gateway.aggregator.groups(&table)),
     };
     if !aggregated {
         return Ok(respond_value(200, &value, Representation { format, ..Representation::JSON })?);

@@ -36,6 +36,8 @@ pub struct Gateway {
     pub metrics: metrics::Metrics,
     /// How the server is.
     pub health: health::Health,
+    /// Extension servers, and what they serve.
+    pub aggregator: Arc<crate::aggregator::Aggregator>,
     /// OpenAPI documents that were asked for.
     pub documents: crate::api::openapi::Documents,
     /// Where it listens.

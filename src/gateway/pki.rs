@@ -39,6 +39,10 @@ pub struct Pki {
     pub front_proxy_ca: String,
     /// Its key.
     pub front_proxy_ca_key: String,
+    /// The certificate that the server shows to extension servers.
+    pub front_proxy_client: String,
+    /// Its key.
+    pub front_proxy_client_key: String,
 }
 
 type Made = (String, String);
@@ -51,6 +55,8 @@ impl Pki {
         }
         let (ca, ca_key) = pair(directory, "ca", || authority("usher-ca"))?;
         let (front_proxy_ca, front_proxy_ca_key) = pair(directory, "front-proxy-ca", || authority("usher-front-proxy-ca"))?;
+        let (front_proxy_client, front_proxy_client_key) =
+            pair(directory, "front-proxy-client", || client(&front_proxy_ca, &front_proxy_ca_key, "front-proxy-client", &[]))?;
         let (serving, serving_key) = pair(directory, "apiserver", || serving(&ca, &ca_key, hosts))?;
         let (admin, admin_key) = pair(directory, "admin", || client(&ca, &ca_key, "kubernetes-admin", &["system:masters".into()]))?;
         let (_, service_account_key) = pair(directory, "sa", || {
@@ -58,7 +64,20 @@ impl Pki {
             Ok((key.public_key_pem(), key.serialize_pem()))
         })?;
         let directory = directory.map(Path::to_owned);
-        Ok(Pki { directory, ca, ca_key, serving, serving_key, admin, admin_key, service_account_key, front_proxy_ca, front_proxy_ca_key })
+        Ok(Pki {
+            directory,
+            ca,
+            ca_key,
+            serving,
+            serving_key,
+            admin,
+            admin_key,
+            service_account_key,
+            front_proxy_ca,
+            front_proxy_ca_key,
+            front_proxy_client,
+            front_proxy_client_key,
+        })
     }
 }
 

@@ -58,6 +58,10 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
     if request.uri().path().starts_with("/usher/v1/") {
         return operations::serve(&gateway, request).await;
     }
+    let table = gateway.api.registry.table();
+    if let Some(remote) = gateway.aggregator.find(request.uri().path(), &table) {
+        return Ok(gateway.aggregator.forward(&remote, &context, request).await);
+    }
     if !context.info.is_resource {
         return match *request.method() {
             http::Method::GET => documents::serve(&gateway, &request),
@@ -65,8 +69,14 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
         };
     }
     // A group that nobody serves is an unknown path; a resource that a known group lacks is a Status.
-    let table = gateway.api.registry.table();
     if table.group(&context.info.group).is_none() {
+        return Ok(page_not_found());
+    }
+    // Of a group that definitions alone make up, also the resources that nobody defined are unknown paths.
+    let info = &context.info;
+    if table.lookup(&info.group, &info.version, &info.resource).is_none()
+        && table.resources.iter().filter(|r| *r.group == *info.group).all(|r| r.custom.is_some())
+    {
         return Ok(page_not_found());
     }
     Ok(gateway.api.clone().serve(context, request).await?)

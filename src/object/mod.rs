@@ -49,6 +49,13 @@ impl Object {
         self.json.get(self.head..).unwrap_or_default()
     }
 
+    /// Its `apiVersion`, which canonical bytes begin with.
+    pub fn api_version(&self) -> &str {
+        let text = self.json.strip_prefix(b"{\"apiVersion\":\"").unwrap_or_default();
+        let end = memchr::memchr(b'"', text).unwrap_or(0);
+        std::str::from_utf8(&text[..end]).unwrap_or_default()
+    }
+
     /// The namespace and name that the key ends with; the namespace is empty for a cluster-scoped object.
     pub fn name(&self) -> &str {
         self.key.rsplit('/').next().unwrap_or_default()

@@ -20,6 +20,10 @@ pub struct Settings {
     pub advertise_address: String,
     /// See `advertise_address`.
     pub port: u16,
+    /// The authority of client certificates, as PEM.
+    pub client_ca: String,
+    /// The authority that front proxies are known by, as PEM.
+    pub front_proxy_ca: String,
     /// The time that conditions carry, in RFC 3339.
     pub now: String,
 }
@@ -31,6 +35,8 @@ impl Default for Settings {
             service_ip: "10.96.0.1".into(),
             advertise_address: "127.0.0.1".into(),
             port: 6443,
+            client_ca: String::new(),
+            front_proxy_ca: String::new(),
             now: "1970-01-01T00:00:00Z".into(),
         }
     }
@@ -45,6 +51,7 @@ pub fn objects(settings: &Settings, table: &Table) -> Vec<Value> {
     all.extend(flow_control::objects(&settings.now));
     all.extend(kubernetes_service(settings));
     all.push(token_tracking(settings));
+    all.push(extension_authentication(settings));
     all.extend(api_services(table, &settings.now));
     all
 }
@@ -76,7 +83,7 @@ fn priority_classes() -> [Value; 2] {
 
 /// How Pods reach the API: the Service, its address, and what is behind it.
 fn kubernetes_service(settings: &Settings) -> [Value; 5] {
-    let Settings { service_cidr, service_ip, advertise_address, port, now } = settings;
+    let Settings { service_cidr, service_ip, advertise_address, port, now, .. } = settings;
     let address_type = if advertise_address.contains(':') { "IPv6" } else { "IPv4" };
     let family = if service_ip.contains(':') { "IPv6" } else { "IPv4" };
     [
@@ -109,6 +116,20 @@ fn token_tracking(settings: &Settings) -> Value {
         "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system"}})
 }
 
+/// By what extension servers know this one and its clients.
+fn extension_authentication(settings: &Settings) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+    "data": {
+        "client-ca-file": settings.client_ca,
+        "requestheader-allowed-names": "[\"front-proxy-client\"]",
+        "requestheader-client-ca-file": settings.front_proxy_ca,
+        "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+        "requestheader-group-headers": "[\"X-Remote-Group\"]",
+        "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
+        "requestheader-username-headers": "[\"X-Remote-User\"]",
+    }})
+}
+
 /// One for each version of each built-in group; they say that this server itself answers.
 fn api_services(table: &Table, now: &str) -> Vec<Value> {
     let mut all = Vec::new();
@@ -133,8 +154,13 @@ pub fn api_service(group: &str, version: &str, automanaged: &str, (group_priorit
     json!({"apiVersion": api_version("apiregistration.k8s.io", "v1"), "kind": "APIService",
         "metadata": {"name": format!("{version}.{group}"), "labels": {"kube-aggregator.kubernetes.io/automanaged": automanaged}},
         "spec": spec,
-        "status": {"conditions": [{"type": "Available", "status": "True", "lastTransitionTime": now, "reason": "Local",
-            "message": "Local APIServices are always available"}]}})
+        "status": local_status(now)})
+}
+
+/// What the status of an APIService says that this server itself answers for.
+pub fn local_status(now: &str) -> Value {
+    json!({"conditions": [{"type": "Available", "status": "True", "lastTransitionTime": now, "reason": "Local",
+        "message": "Local APIServices are always available"}]})
 }
 
 /// Where discovery puts a group, and a version within it; custom groups come behind all others.

@@ -35,6 +35,7 @@ impl Observer for Definitions {
             Some(new) => {
                 let same = old.is_some_and(|old| {
                     old.value()["spec"] == new.value()["spec"]
+                        && meta(old.value(), "deletionTimestamp") == meta(new.value(), "deletionTimestamp")
                         && old.value()["status"]["acceptedNames"] == new.value()["status"]["acceptedNames"]
                 });
                 // Records carry their compiled schema: a write that changes neither spec nor names keeps them.
@@ -59,7 +60,7 @@ fn is_established(definition: &Value) -> bool {
     conditions.into_iter().any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
-/// Definitions that are being deleted, one after the other.
+/// Definitions that are being deleted.
 pub struct Cleanup(mpsc::UnboundedReceiver<Arc<Object>>);
 
 /// Begins to serve every established definition.
@@ -79,9 +80,17 @@ impl Cleanup {
                 () = stop.cancelled() => None,
             };
             let Some(definition) = definition else { return };
-            if let Err(status) = clean_up(&api, definition.value()).await {
-                tracing::warn!(definition = definition.name(), error = %status, "the instances of a definition could not be deleted");
-            }
+            // Each by itself: an instance that waits for a finalizer must not hold other definitions.
+            let (api, stop) = (api.clone(), stop.clone());
+            tokio::spawn(async move {
+                let done = tokio::select! {
+                    done = clean_up(&api, definition.value()) => done,
+                    () = stop.cancelled() => Ok(()),
+                };
+                if let Err(status) = done {
+                    tracing::warn!(definition = definition.name(), error = %status, "the instances of a definition could not be deleted");
+                }
+            });
         }
     }
 }

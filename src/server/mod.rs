@@ -2,6 +2,7 @@
 
 mod bootstrap;
 pub mod definitions;
+mod expiry;
 pub mod identity;
 
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use usher_components::kubelet::Nodes;
 use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
 use crate::admission::{self, Cluster};
+use crate::aggregator::Aggregator;
 use crate::api::{Api, kinds};
 use crate::audit::{self, Archive, Audit, archive};
 use crate::authz::rbac::escalation::Escalation;
@@ -64,6 +66,8 @@ pub struct Builder {
     pub admission: admission::registry::Settings,
     /// What is recorded of requests, and where it goes.
     pub audit: audit::Settings,
+    /// How long an Event lasts that nobody writes; zero is for ever.
+    pub event_ttl: Duration,
     /// What time it is.
     pub clock: Clock,
 }
@@ -81,6 +85,7 @@ impl Default for Builder {
             identity: identity::Settings::default(),
             admission: admission::registry::Settings::default(),
             audit: audit::Settings::default(),
+            event_ttl: Duration::from_secs(3600),
             clock: Clock::system(),
         }
     }
@@ -139,6 +144,13 @@ impl Builder {
         let registry = Arc::new(Registry::new());
         let cleanup = definitions::observe(&state, &registry).await.map_err(|e| fail(e.to_string()))?;
         let cluster = Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
+        let converter = crate::api::conversion::Converter {
+            clients: admission::webhook::client::Clients::new(self.admission.services.clone()),
+            cluster: cluster.clone(),
+        };
+        let identity_pem = format!("{}\n{}", pki.front_proxy_client, pki.front_proxy_client_key);
+        let aggregator = Aggregator::over(&state, cluster.clone(), self.admission.services.clone(), identity_pem);
+        let aggregator = aggregator.await.map_err(|e| fail(e.to_string()))?;
         let dependencies = admission::registry::Dependencies { cluster, authorizer: identity.authorizer.clone() };
         let admission = admission::registry::build(&self.admission, dependencies).await.map_err(|e| fail(e.to_string()))?;
         let api = Arc::new(Api {
@@ -147,6 +159,7 @@ impl Builder {
             reviews: identity.reviews(&state, &self.clock),
             state,
             admission,
+            converter,
             clock: self.clock.clone(),
             nodes: nodes.clone(),
             services: kinds::services::Allocator::default(),
@@ -168,6 +181,7 @@ impl Builder {
             limits: Limits::new(600, 5000),
             metrics: metrics::Metrics::default(),
             health: health::Health::default(),
+            aggregator: aggregator.clone(),
             documents: crate::api::openapi::Documents::default(),
             address: std::sync::OnceLock::new(),
             deadline: Duration::from_secs(60),
@@ -199,10 +213,16 @@ impl Builder {
         let cluster = crate::registry::bootstrap::Settings {
             advertise_address: advertised.ip().to_string(),
             port: advertised.port(),
+            client_ca: pki.ca.clone(),
+            front_proxy_ca: pki.front_proxy_ca.clone(),
             now: self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             ..Default::default()
         };
         bootstrap::run(&api, &cluster).await.map_err(fail)?;
+        if !self.event_ttl.is_zero() {
+            tokio::spawn(expiry::run(api.clone(), self.event_ttl, stop.clone()));
+        }
+        tokio::spawn(aggregator.run(api.clone(), stop.clone()));
         let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
         let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };
         let clients: Arc<dyn ClientFor> = Arc::new(InProcessClients(router.clone()));

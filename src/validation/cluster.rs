@@ -1,4 +1,4 @@
-//! Small kinds that keep a cluster: Nodes, Leases, PriorityClasses, Events, certificate requests.
+//! Small kinds that keep a cluster: Nodes, Leases, PriorityClasses, certificate requests.
 
 use base64::Engine as _;
 use serde_json::Value;
@@ -84,18 +84,6 @@ pub fn update_priority_class(new: &Value, old: &Value, errors: &mut Errors) {
     }
     if has(old, "preemptionPolicy") {
         field::immutable(errors, new, old, &Path::object(), "preemptionPolicy");
-    }
-}
-
-/// An Event of the core group.
-pub fn event(event: &Value, errors: &mut Errors) {
-    let namespace = text(&event["metadata"], "namespace");
-    let about = text(&event["involvedObject"], "namespace");
-    // What is about an object without a namespace is kept in the default one.
-    let right = if about.is_empty() { matches!(namespace, "" | "default" | "kube-system") } else { about == namespace };
-    if !right {
-        let path = Path::root("involvedObject");
-        errors.push(invalid(&path.field("namespace"), about, "does not match event.namespace"));
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::field::Errors;
-use super::{autoscaling, batch, cluster, config, definition, networking, pod, policy, rbac, service, storage, webhook, workload};
+use super::{autoscaling, batch, cluster, config, definition, event, networking, pod, policy, rbac, service, storage, webhook, workload};
 use crate::registry::Resource;
 
 /// A new object.
@@ -17,7 +17,7 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
         ("", "endpoints") => service::endpoints(object, errors),
         ("discovery.k8s.io", "endpointslices") => service::endpoint_slice(object, errors),
         ("", "nodes") => cluster::node(object, errors),
-        ("", "events") => cluster::event(object, errors),
+        ("" | "events.k8s.io", "events") => event::create(object, !resource.group.is_empty(), errors),
         ("", "replicationcontrollers") => workload::replication_controller(object, errors),
         ("", "persistentvolumeclaims") => storage::claim(object, errors),
         ("", "persistentvolumes") => storage::volume(object, errors),
@@ -75,8 +75,7 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
         ("", "secrets") => config::update_secret(new, old, errors),
         ("", "services") => service::update(new, old, errors),
         ("", "nodes") => cluster::update_node(new, old, errors),
-        // What an Event is about was checked when it was made, by rules that may have been others.
-        ("", "events") => {}
+        ("" | "events.k8s.io", "events") => event::update(new, old, !resource.group.is_empty(), errors),
         ("", "persistentvolumeclaims") => storage::update_claim(new, old, errors),
         ("", "persistentvolumes") => storage::update_volume(new, old, errors),
         ("", "resourcequotas") => storage::update_quota(new, old, errors),

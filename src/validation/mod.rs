@@ -11,6 +11,7 @@ mod config;
 mod container;
 mod custom;
 mod definition;
+mod event;
 mod field;
 mod formats;
 mod kinds;
@@ -28,6 +29,7 @@ mod service;
 mod storage;
 mod structural;
 mod volume;
+pub mod warnings;
 mod webhook;
 mod workload;
 
@@ -35,6 +37,21 @@ use serde_json::Value;
 
 use crate::registry::Resource;
 use crate::status::FieldError;
+
+/// Labels or annotations that somebody else than a client wrote; `field` says which they are.
+pub fn check_map(field: &str, metadata: &Value) -> Result<(), String> {
+    let mut errors = Vec::new();
+    let root = field::Path::root("metadata");
+    match field {
+        "labels" => metadata::labels(metadata, &root, &mut errors),
+        _ => metadata::annotations(metadata, &root, &mut errors),
+    }
+    match errors.iter().map(ToString::to_string).collect::<Vec<_>>().as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
 
 /// A new object.
 pub fn create(resource: &Resource, object: &Value) -> Vec<FieldError> {

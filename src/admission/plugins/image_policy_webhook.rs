@@ -63,7 +63,14 @@ impl ImagePolicyWebhook {
         {
             return Ok(status.clone());
         }
-        let post = self.caller.clients.post(hook, &self.caller.cluster, &backend.url, None, review.to_string().into_bytes());
+        let post = self.caller.clients.post(
+            &hook.endpoint,
+            hook.timeout_seconds,
+            &self.caller.cluster,
+            &backend.url,
+            None,
+            review.to_string().into_bytes(),
+        );
         let received = tokio::time::timeout(Duration::from_secs(hook.timeout_seconds), post).await;
         let received = received.map_err(|_| format!("Post \"{}\": context deadline exceeded", backend.url))??;
         let status = received.decode()?["status"].clone();

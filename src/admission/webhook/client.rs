@@ -12,8 +12,7 @@ use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::Value;
 
-use super::configuration::Hook;
-use super::endpoint::{self, Service, ServiceMap};
+use super::endpoint::{self, Endpoint, Service, ServiceMap};
 use crate::admission::Cluster;
 use crate::request::span::{SpanContext, TRACEPARENT};
 use crate::schema::syntax;
@@ -45,7 +44,7 @@ pub struct Received {
 }
 
 /// Leads every name to the address that the Service was last found at.
-struct Fixed(Arc<ArcSwapOption<SocketAddr>>);
+pub struct Fixed(pub Arc<ArcSwapOption<SocketAddr>>);
 
 impl Resolve for Fixed {
     fn resolve(&self, name: Name) -> Resolving {
@@ -65,9 +64,9 @@ impl Clients {
         Clients { services, known: Mutex::default() }
     }
 
-    fn client(&self, hook: &Hook) -> Result<Client, String> {
-        let service = hook.endpoint.service().map(|Service { namespace, name, port, .. }| (namespace.clone(), name.clone(), *port));
-        let key = (hook.endpoint.ca_bundle.clone(), service);
+    fn client(&self, endpoint: &Endpoint) -> Result<Client, String> {
+        let service = endpoint.service().map(|Service { namespace, name, port, .. }| (namespace.clone(), name.clone(), *port));
+        let key = (endpoint.ca_bundle.clone(), service);
         if let Some(client) = self.known.lock().get(&key) {
             return Ok(client.clone());
         }
@@ -103,15 +102,16 @@ impl Clients {
     /// In the words of a real server; `shown` is the URL in them.
     pub async fn post(
         &self,
-        hook: &Hook,
+        to: &Endpoint,
+        timeout_seconds: u64,
         cluster: &Cluster,
         shown: &str,
         span: Option<SpanContext>,
         body: Vec<u8>,
     ) -> Result<Received, String> {
-        let client = self.client(hook)?;
+        let client = self.client(to)?;
         let mut dialled = None;
-        if let Some(service) = hook.endpoint.service() {
+        if let Some(service) = to.service() {
             let address = endpoint::resolve(service, &self.services, cluster).await.map_err(|why| format!("Post \"{shown}\": {why}"))?;
             client.address.store(Some(Arc::new(address)));
             dialled = Some(address);
@@ -119,7 +119,7 @@ impl Clients {
         let failed = |error: reqwest::Error| format!("Post \"{shown}\": {}", explain(&error, dialled, shown));
         let mut request = client
             .http
-            .post(hook.endpoint.url(hook.timeout_seconds))
+            .post(to.url(timeout_seconds))
             .header(reqwest::header::ACCEPT, "application/json, */*")
             .header(reqwest::header::CONTENT_TYPE, "application/json")
             .body(body);
@@ -205,7 +205,7 @@ impl Received {
 }
 
 /// A transport error in Go's words, as far as there are any.
-fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> String {
+pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> String {
     let mut causes = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {

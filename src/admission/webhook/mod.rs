@@ -100,7 +100,7 @@ impl Caller {
             serde_json::to_vec(&review::review(api_version, request)).map_err(|e| Failure::Call(format!("failed to call webhook: {e}")))?;
         let timeout = Duration::from_secs(hook.timeout_seconds);
         let url = hook.endpoint.shown_url(hook.timeout_seconds);
-        let post = self.clients.post(hook, &self.cluster, &url, write.context.span, body);
+        let post = self.clients.post(&hook.endpoint, hook.timeout_seconds, &self.cluster, &url, write.context.span, body);
         let received = match tokio::time::timeout(timeout, post).await {
             Ok(received) => received,
             Err(_) => Err(format!("Post \"{url}\": context deadline exceeded")),

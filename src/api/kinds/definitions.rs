@@ -9,15 +9,23 @@ use crate::api::subresource::set_condition;
 use crate::object::{meta, meta_mut};
 
 pub(super) fn prepare_for_create(api: &Api, object: &mut Value) {
+    object["status"] =
+        json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored_version(&object["spec"])});
+    settle(api, object);
+}
+
+/// A definition that is being deleted is held until its instances are gone.
+pub(in crate::api) fn terminate(api: &Api, object: &mut Value) {
     let finalizers = meta_mut(object).entry("finalizers").or_insert_with(|| json!([]));
     if let Some(list) = finalizers.as_array_mut()
         && !list.contains(&json!(crate::server::definitions::CLEANUP))
     {
         list.push(json!(crate::server::definitions::CLEANUP));
     }
-    object["status"] =
-        json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored_version(&object["spec"])});
-    settle(api, object);
+    let now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let condition = json!({"type": "Terminating", "status": "True", "lastTransitionTime": now, "reason": "InstanceDeletionPending", "message": message});
+    set_condition(&mut object["status"], condition);
 }
 
 pub(super) fn prepare_for_update(api: &Api, phase: Phase, new: &mut Value) {
@@ -51,27 +59,42 @@ fn settle(api: &Api, definition: &mut Value) {
         .iter()
         .filter(|r| &*r.group == group && r.custom.as_ref().is_some_and(|c| meta(&c.definition, "name") != mine))
         .collect();
-    let mut taken = Vec::new();
-    for (what, value) in [("plural", &names["plural"]), ("singular", &names["singular"])] {
-        let value = value.as_str().unwrap_or_default();
-        if !value.is_empty()
-            && others.iter().any(|r| &*r.plural == value || &*r.singular == value || r.short_names.iter().any(|s| &**s == value))
-        {
-            taken.push((what, format!("{value:?} is already in use")));
+    let mut accepted = definition["status"]["acceptedNames"].clone();
+    // Each name is accepted by itself; of several that are not, the last one is told.
+    let mut conflict: Option<(&str, String)> = None;
+    let in_use = |name: &str| format!("{name:?} is already in use");
+    let is_resource =
+        |name: &str| others.iter().any(|r| &*r.plural == name || &*r.singular == name || r.short_names.iter().any(|s| &**s == name));
+    let is_kind = |name: &str| others.iter().any(|r| &*r.kind == name || &*r.list_kind == name);
+    let mut settle_one = |field: &str, reason: &'static str, taken: &dyn Fn(&str) -> bool| {
+        let name = names[field].as_str().unwrap_or_default();
+        if name != accepted[field].as_str().unwrap_or_default() && !name.is_empty() && taken(name) {
+            conflict = Some((reason, in_use(name)));
+        } else if !names[field].is_null() {
+            accepted[field] = names[field].clone();
         }
+    };
+    settle_one("plural", "PluralConflict", &is_resource);
+    settle_one("singular", "SingularConflict", &is_resource);
+    let short: Vec<&str> = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let taken: Vec<String> = short.iter().filter(|name| is_resource(name)).map(|name| in_use(name)).collect();
+    settle_one("kind", "KindConflict", &is_kind);
+    settle_one("listKind", "ListKindConflict", &is_kind);
+    if !taken.is_empty() && conflict.is_none() {
+        let joined = if let [one] = taken.as_slice() { one.clone() } else { format!("[{}]", taken.join(", ")) };
+        conflict = Some(("ShortNamesConflict", joined));
     }
-    for short in names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        if others.iter().any(|r| &*r.plural == short || &*r.singular == short || r.short_names.iter().any(|s| &**s == short)) {
-            taken.push(("short", format!("{short:?} is already in use")));
-        }
-    }
-    for (what, value, list) in [("kind", &names["kind"], false), ("list", &names["listKind"], true)] {
-        let value = value.as_str().unwrap_or_default();
-        if !value.is_empty() && others.iter().any(|r| if list { &*r.list_kind == value } else { &*r.kind == value }) {
-            taken.push((what, format!("{value:?} is already in use")));
+    for (field, taken) in [("shortNames", !taken.is_empty()), ("categories", false)] {
+        match (&names[field], taken) {
+            (_, true) => {}
+            (Value::Null, _) => {
+                accepted.as_object_mut().map(|accepted| accepted.remove(field));
+            }
+            (value, _) => accepted[field] = value.clone(),
         }
     }
     let status = &mut definition["status"];
+    status["acceptedNames"] = accepted;
     let kept = |status: &Value, kind: &str, value: &str| {
         let conditions = status["conditions"].as_array().into_iter().flatten();
         conditions.filter(|c| c["type"] == kind && c["status"] == value).map(|c| c["lastTransitionTime"].clone()).next()
@@ -80,16 +103,13 @@ fn settle(api: &Api, definition: &mut Value) {
         let since = kept(status, kind, value).unwrap_or_else(|| json!(now));
         set_condition(status, json!({"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": since}));
     };
-    match taken.first() {
+    match conflict {
         None => {
             condition("NamesAccepted", "True", "NoConflicts", "no conflicts found");
             condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted");
-            status["acceptedNames"] = names.clone();
         }
-        Some((what, why)) => {
-            let reason = format!("{}{}Conflict", what[..1].to_uppercase(), &what[1..]).replace("ListConflict", "ListKindConflict");
-            let reason = reason.replace("ShortConflict", "ShortNamesConflict");
-            condition("NamesAccepted", "False", &reason, why);
+        Some((reason, why)) => {
+            condition("NamesAccepted", "False", reason, &why);
             let established =
                 status["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True");
             if !established {

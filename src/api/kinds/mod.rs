@@ -1,6 +1,6 @@
 //! The small strategies: what a built-in kind does by code because no table can say it.
 
-mod definitions;
+pub(super) mod definitions;
 mod jobs;
 mod namespaces;
 mod pods;
@@ -19,6 +19,10 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Val
         ("", "pods") => pods::prepare_for_create(object),
         ("", "namespaces") => namespaces::prepare_for_create(object),
         ("batch", "jobs") => jobs::prepare_for_create(object),
+        ("apiregistration.k8s.io", "apiservices") if !object["spec"]["service"].is_object() => {
+            let now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            object["status"] = crate::registry::bootstrap::local_status(&now);
+        }
         ("", "services") => return services::prepare_for_create(api, object).await,
         ("apiextensions.k8s.io", "customresourcedefinitions") => definitions::prepare_for_create(api, object),
         _ => {}

@@ -47,6 +47,73 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
+/// A patched object of a built-in kind as JSON: the levels that the patch went through are maps with sorted keys, everything else is as a
+/// struct was written. `metadata` is the one whose order is told here.
+pub fn patched(document: &Value, touched: &[&str]) -> String {
+    let Some(fields) = document.as_object() else { return document.to_string() };
+    let written = |(name, value): (&String, &Value)| {
+        let value = match (name.as_str(), touched.contains(&name.as_str())) {
+            ("metadata", false) => in_order(value, METADATA),
+            _ => value.to_string(),
+        };
+        format!("{}:{value}", Value::from(name.as_str()))
+    };
+    format!("{{{}}}", fields.iter().map(written).collect::<Vec<_>>().join(","))
+}
+
+const METADATA: &[&str] = &[
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+const MANAGED_FIELDS: &[&str] = &["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"];
+
+fn in_order(value: &Value, order: &[&str]) -> String {
+    let fields = order.iter().filter_map(|name| Some((*name, value.get(*name)?)));
+    let written = fields.map(|(name, value)| match (name, value.as_array()) {
+        ("managedFields", Some(entries)) => {
+            let entries: Vec<String> = entries.iter().map(|entry| in_order(entry, MANAGED_FIELDS)).collect();
+            format!("\"{name}\":[{}]", entries.join(","))
+        }
+        _ => format!("\"{name}\":{value}"),
+    });
+    format!("{{{}}}", written.collect::<Vec<_>>().join(","))
+}
+
+/// What the converter of maps says where the decoder of JSON would say that a type is wrong.
+pub fn restored(error: &str) -> String {
+    let told = || -> Option<String> {
+        let (found, field) = error.strip_prefix("json: cannot unmarshal ")?.split_once(" into Go ")?;
+        let wanted = field.rsplit_once(" of type ")?.1;
+        let (kind, name) = match found {
+            "number" => ("int64", "int64"),
+            "bool" => ("bool", "bool"),
+            "array" => ("slice", "[]interface {}"),
+            "object" => ("map", "map[string]interface {}"),
+            _ => ("string", "string"),
+        };
+        Some(match wanted {
+            wanted if wanted.starts_with("map[") => format!("cannot restore map from {kind}"),
+            wanted if wanted.starts_with("[]") => format!("cannot restore slice from {kind}"),
+            wanted if wanted.contains('.') => format!("cannot restore struct from: {kind}"),
+            wanted => format!("cannot convert {name} to {wanted}"),
+        })
+    };
+    told().unwrap_or_else(|| error.to_owned())
+}
+
 /// The name of the type that Go's decoder gives a JSON value.
 pub fn type_name(value: &Value) -> &'static str {
     match value {

@@ -62,6 +62,32 @@ fn is_counted(resource: &Resource) -> bool {
     resource.custom.is_some() || COUNTED.iter().any(|(group, plural)| *group == &*resource.group && *plural == &*resource.plural)
 }
 
+/// Built-in kinds of which an update must say which revision it is about; so must one of a custom kind.
+const CONDITIONAL: &[(&str, &str)] = &[
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("coordination.k8s.io", "leases"),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    ("node.k8s.io", "runtimeclasses"),
+    ("policy", "poddisruptionbudgets"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "csistoragecapacities"),
+    ("storage.k8s.io", "volumeattachments"),
+];
+
+/// Whether an update without a resourceVersion is refused.
+pub fn needs_resource_version(resource: &Resource) -> bool {
+    resource.custom.is_some() || CONDITIONAL.iter().any(|(group, plural)| *group == &*resource.group && *plural == &*resource.plural)
+}
+
 fn has_status(resource: &Resource) -> bool {
     resource.subresource("status").is_some()
 }
@@ -158,6 +184,11 @@ pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, ol
 
 /// Whether anything changed that the generation counts: the spec of a built-in kind, everything but metadata and status of others.
 fn is_changed(resource: &Resource, old: &Value, new: &Value) -> bool {
+    let unbound = |object: &Value| object["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
+    // A binding is no change of what was asked for.
+    if resource.group.is_empty() && &*resource.plural == "pods" && unbound(old) && !unbound(new) {
+        return false;
+    }
     if resource.custom.is_none() && (old.get("spec").is_some() || new.get("spec").is_some()) {
         return old.get("spec") != new.get("spec");
     }

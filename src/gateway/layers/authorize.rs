@@ -31,7 +31,7 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, 
             context.trace.annotate("authorization.k8s.io/decision", "forbid");
             context.trace.annotate("authorization.k8s.io/reason", reason.clone());
             context.trace.step("authorize", gateway.authorizer.name(), format!("denied: {reason}"), since);
-            Err(forbidden(&attributes, &reason).into())
+            Ok(Refused::forbidden(forbidden(&attributes, &reason)))
         }
     }
 }

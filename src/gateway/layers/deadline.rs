@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::Next;
-use axum::response::Response;
-use http::Request;
+use axum::response::{IntoResponse, Response};
+use http::{Request, StatusCode, header};
 
 use super::{Refused, context};
 use crate::gateway::Gateway;
@@ -24,14 +24,25 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, 
         None => gateway.deadline,
         Some(Some(asked)) => asked.min(gateway.deadline),
         Some(None) => {
-            let text = format!("invalid timeout specified in the request URL: time: invalid duration {:?}", asked.unwrap_or_default());
+            let text = format!("invalid timeout specified in the request URL - time: invalid duration {:?}", asked.unwrap_or_default());
             return Err(Status::bad_request(text).into());
         }
     };
     match tokio::time::timeout(deadline, next.run(request)).await {
         Ok(response) => Ok(response),
-        Err(_) => Err(Status::timeout("request did not complete within requested timeout - context deadline exceeded", 0).into()),
+        Err(_) => Ok(timed_out()),
     }
+}
+
+/// What a real server's timeout answers with: a `Status` that does not say its kind, as text.
+fn timed_out() -> Response {
+    let mut body = Status::timeout("request did not complete within the allotted timeout", 0).to_json();
+    if let Some(body) = body.as_object_mut() {
+        body.remove("kind");
+        body.remove("apiVersion");
+    }
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-cache, private")];
+    (StatusCode::GATEWAY_TIMEOUT, headers, body.to_string()).into_response()
 }
 
 /// A duration as Go writes it: `1m30s`, `500ms`.

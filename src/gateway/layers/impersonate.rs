@@ -23,7 +23,11 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request<Bod
     let context = context(&request)?;
     let since = Instant::now();
     let asking = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
-    if let Some(user) = impersonate(request.headers(), &asking, &*gateway.authorizer).await? {
+    let user = match impersonate(request.headers(), &asking, &*gateway.authorizer).await {
+        Err(status) if status.code == 403 => return Ok(Refused::forbidden(status)),
+        other => other?,
+    };
+    if let Some(user) = user {
         context.trace.step("impersonate", user.name.clone(), "allowed", since);
         if let Some(constraint) = constraint(&asking, &user, &context.info, &*gateway.authorizer).await {
             context.constrain(constraint);

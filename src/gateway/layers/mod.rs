@@ -30,6 +30,15 @@ impl IntoResponse for Refused {
     }
 }
 
+impl Refused {
+    /// A refusal by authorisation, which alone tells browsers not to guess at its content.
+    pub fn forbidden(status: Status) -> Response {
+        let mut response = Refused(status).into_response();
+        response.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
+        response
+    }
+}
+
 impl From<Status> for Refused {
     fn from(status: Status) -> Self {
         Refused(status)

@@ -31,7 +31,12 @@ pub async fn layer(State(_): State<Arc<Gateway>>, request: Request<Body>, next: 
         }
     };
     match response.extensions().get::<Refused>() {
-        Some(Refused(status)) => write(status, format),
+        Some(Refused(status)) => {
+            let mut written = write(status, format);
+            // A layer may have put headers of its own on its refusal.
+            written.headers_mut().extend(response.headers().clone());
+            written
+        }
         None => response,
     }
 }
@@ -42,9 +47,6 @@ fn write(status: &Status, format: Format) -> Response {
         Err(_) => (Format::Json, status.to_json().to_string().into_bytes()),
     };
     let mut response = respond(status.code, format, Body::from(bytes));
-    if status.code == 403 {
-        response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-    }
     let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));

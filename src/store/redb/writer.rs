@@ -60,6 +60,8 @@ pub(super) struct Writer {
     /// The last moment at which everything was durable, for a relaxed store.
     durable_at: Instant,
     next_retention: Instant,
+    /// The same by the clock of the server, in microseconds.
+    next_retention_time: i64,
     slices_deferred: u32,
     /// How many batches the last group had.
     last_group: usize,
@@ -81,6 +83,7 @@ impl Writer {
             unsettled: None,
             durable_at: now,
             next_retention: now,
+            next_retention_time: i64::MIN,
             slices_deferred: 0,
             last_group: 0,
             failed: None,
@@ -290,10 +293,13 @@ impl Writer {
 
     /// From time to time, moves the floor as the retention asks for.
     fn retain(&mut self) {
-        if Instant::now() < self.next_retention {
+        // By the machine's time or by the server's own clock, which may be moved.
+        let (interval, now) = (self.shared.options.retention.interval, (self.shared.options.now)());
+        if Instant::now() < self.next_retention && now < self.next_retention_time {
             return;
         }
-        self.next_retention = Instant::now() + self.shared.options.retention.interval;
+        self.next_retention = Instant::now() + interval;
+        self.next_retention_time = now.saturating_add(i64::try_from(interval.as_micros()).unwrap_or(i64::MAX));
         match compact::due(&self.shared, self.revision, self.compaction.is_pending()) {
             Ok(floor) => self.compaction.ask_quietly(floor),
             Err(error) => tracing::error!("looking for history to forget: {error}"),

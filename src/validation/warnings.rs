@@ -1,0 +1,362 @@
+//! What is allowed but not wise: fields and annotations that are deprecated or do nothing, definitions that hide each other. Clients hear of it
+//! in `Warning` headers, in the words of a real server; nothing here refuses a write.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::field::{Path, items, map, text};
+use crate::registry::Resource;
+use crate::schema::quantity::Quantity;
+
+/// Warnings about a new object.
+pub fn create(resource: &Resource, object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    match (&*resource.group, &*resource.plural) {
+        ("", "pods") => pod(&Path::object(), object, false, &mut found),
+        ("", "services") => service(object, &mut found),
+        ("", "nodes") => node(object, &mut found),
+        ("", "persistentvolumes") => volume(object, &mut found),
+        ("", "persistentvolumeclaims") => class_annotation(object, &mut found),
+        ("networking.k8s.io", "ingresses") => ingress(object, &mut found),
+        _ => templates(resource, object, &mut found),
+    }
+    found
+}
+
+/// Warnings about a changed object. Pods are changed by machines, which do not read them; workloads are looked at when their spec changed.
+pub fn update(resource: &Resource, new: &Value, old: &Value) -> Vec<String> {
+    let is = |group: &str, plural: &str| &*resource.group == group && &*resource.plural == plural;
+    if is("", "pods") || (has_template(resource) && new["metadata"]["generation"] == old["metadata"]["generation"]) {
+        return Vec::new();
+    }
+    create(resource, new)
+}
+
+fn has_template(resource: &Resource) -> bool {
+    matches!(
+        (&*resource.group, &*resource.plural),
+        ("", "replicationcontrollers")
+            | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
+            | ("batch", "jobs" | "cronjobs")
+    )
+}
+
+fn templates(resource: &Resource, object: &Value, found: &mut Vec<String>) {
+    let spec = Path::root("spec");
+    match (&*resource.group, &*resource.plural) {
+        ("", "podtemplates") => pod(&Path::root("template"), &object["template"], true, found),
+        ("batch", "cronjobs") => {
+            let (template, job) = (spec.field("jobTemplate"), &object["spec"]["jobTemplate"]["spec"]["template"]);
+            pod(&template.field("spec").field("template"), job, true, found);
+        }
+        _ if has_template(resource) => pod(&spec.field("template"), &object["spec"]["template"], true, found),
+        _ => {}
+    }
+}
+
+/// Labels of nodes that have newer names.
+fn deprecated_label(label: &str) -> Option<&'static str> {
+    Some(match label {
+        "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+        "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+        "failure-domain.beta.kubernetes.io/region" => "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+        "failure-domain.beta.kubernetes.io/zone" => "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+        "beta.kubernetes.io/instance-type" => "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+        _ => return None,
+    })
+}
+
+const ANNOTATIONS: &[(&str, &str)] = &[
+    ("scheduler.alpha.kubernetes.io/critical-pod", "non-functional in v1.16+; use the \"priorityClassName\" field instead"),
+    ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+    ("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+];
+
+const VOLUMES: &[(&str, &str)] = &[
+    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+
+/// A Pod, or the template of one.
+fn pod(path: &Path<'_>, pod: &Value, is_template: bool, found: &mut Vec<String>) {
+    let (spec, at) = (&pod["spec"], path.field("spec"));
+    for label in map(spec, "nodeSelector").into_iter().flat_map(|labels| labels.keys()) {
+        if let Some(why) = deprecated_label(label) {
+            found.push(format!("{}: {why}", at.field("nodeSelector").key(label)));
+        }
+    }
+    affinity(&at, spec, found);
+    for (i, constraint) in items(spec, "topologySpreadConstraints").iter().enumerate() {
+        let (list, key) = (at.field("topologySpreadConstraints"), text(constraint, "topologyKey"));
+        if let Some(why) = deprecated_label(key) {
+            found.push(format!("{}: {key} is {why}", list.index(i).field("topologyKey")));
+        }
+        if constraint["labelSelector"].is_null() {
+            found.push(format!("{}: a null labelSelector results in matching no pod", list.index(i).field("labelSelector")));
+        }
+    }
+    let (annotations, annotations_at) = (&pod["metadata"]["annotations"], path.field("metadata"));
+    let annotations_at = annotations_at.field("annotations");
+    for (key, why) in ANNOTATIONS {
+        if !annotations[*key].is_null() {
+            found.push(format!("{}: {why}", annotations_at.key(key)));
+        }
+    }
+    for (i, volume) in items(spec, "volumes").iter().enumerate() {
+        for (source, why) in VOLUMES.iter().filter(|(source, _)| !volume[*source].is_null()) {
+            let shown = if *source == "storageos" { "storageOS" } else { source };
+            found.push(format!("{}: {why}", at.field("volumes").index(i).field(shown)));
+        }
+    }
+    repeated(&at, spec, "hostAliases", "ip", found);
+    repeated(&at, spec, "imagePullSecrets", "name", found);
+    for (i, secret) in items(spec, "imagePullSecrets").iter().enumerate() {
+        if text(secret, "name").is_empty() {
+            found.push(format!("{}: invalid empty name \"\"", at.field("imagePullSecrets").index(i).field("name")));
+        }
+    }
+    fractions(&at.field("overhead"), &spec["overhead"], &["memory", "ephemeral-storage"], found);
+    let seccomp = "seccomp.security.alpha.kubernetes.io/pod";
+    if !annotations[seccomp].is_null() && spec["securityContext"]["seccompProfile"].is_null() {
+        found.push(format!("{}: {SECCOMP}", annotations_at.key(seccomp)));
+    }
+    let has_profile = !spec["securityContext"]["appArmorProfile"].is_null();
+    for (list, i, container) in containers(spec) {
+        let at = at.field(list);
+        let at = at.index(i);
+        let name = text(container, "name");
+        let key = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
+        if !annotations[&key].is_null() && container["securityContext"]["seccompProfile"].is_null() {
+            found.push(format!("{}: {SECCOMP}", annotations_at.key(&key)));
+        }
+        let key = format!("container.apparmor.security.beta.kubernetes.io/{name}");
+        if !annotations[&key].is_null() && !has_profile && container["securityContext"]["appArmorProfile"].is_null() {
+            match is_template {
+                true => {
+                    found.push(format!("{}: deprecated since v1.30; use the \"appArmorProfile\" field instead", annotations_at.key(&key)));
+                }
+                false => {
+                    found.push(format!("metadata.annotations[{key}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"))
+                }
+            }
+        }
+        let (resources, resources_at) = (&container["resources"], at.field("resources"));
+        for resource in ["memory", "ephemeral-storage"] {
+            fractions(&resources_at.field("limits"), &resources["limits"], &[resource], found);
+            fractions(&resources_at.field("requests"), &resources["requests"], &[resource], found);
+        }
+        hidden_variables(&at, container, found);
+    }
+    ports(&at, spec, found);
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        found.push(format!(
+            "{}: must be >= 0; negative values are invalid and will be treated as 1",
+            at.field("terminationGracePeriodSeconds")
+        ));
+    }
+}
+
+fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
+    ["initContainers", "containers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(move |list| items(spec, list).iter().enumerate().map(move |(i, container)| (list, i, container)))
+}
+
+fn affinity(at: &Path<'_>, spec: &Value, found: &mut Vec<String>) {
+    let (affinity, node) = (at.field("affinity"), &spec["affinity"]["nodeAffinity"]);
+    let node_at = affinity.field("nodeAffinity");
+    let mut term = |at: &Path<'_>, term: &Value| {
+        for (i, expression) in items(term, "matchExpressions").iter().enumerate() {
+            let key = text(expression, "key");
+            if let Some(why) = deprecated_label(key) {
+                found.push(format!("{}: {key} is {why}", at.field("matchExpressions").index(i).field("key")));
+            }
+        }
+    };
+    let required = node_at.field("requiredDuringSchedulingIgnoredDuringExecution");
+    for (i, one) in items(&node["requiredDuringSchedulingIgnoredDuringExecution"], "nodeSelectorTerms").iter().enumerate() {
+        term(&required.field("nodeSelectorTerms").index(i), one);
+    }
+    let preferred = node_at.field("preferredDuringSchedulingIgnoredDuringExecution");
+    for (i, one) in items(node, "preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
+        term(&preferred.index(i).field("preference"), &one["preference"]);
+    }
+}
+
+fn repeated(at: &Path<'_>, spec: &Value, list: &str, field: &str, found: &mut Vec<String>) {
+    let mut seen = HashSet::new();
+    for (i, item) in items(spec, list).iter().enumerate() {
+        let value = text(item, field);
+        if !seen.insert(value) {
+            found.push(format!("{}: duplicate {field} {value:?}", at.field(list).index(i).field(field)));
+        }
+    }
+}
+
+fn fractions(at: &Path<'_>, amounts: &Value, names: &[&str], found: &mut Vec<String>) {
+    for name in names {
+        let amount = text(amounts, name);
+        if Quantity::parse(amount).is_ok_and(|amount| amount.milli() % 1000 != 0) {
+            found.push(format!("{}: fractional byte value {amount:?} is invalid, must be an integer", at.key(name)));
+        }
+    }
+}
+
+/// A variable may build on the one of its name before it; otherwise it hides it.
+fn hidden_variables(at: &Path<'_>, container: &Value, found: &mut Vec<String>) {
+    let mut seen = HashSet::new();
+    for (i, variable) in items(container, "env").iter().enumerate() {
+        let (name, value) = (text(variable, "name"), text(variable, "value"));
+        if seen.insert(name) {
+            continue;
+        }
+        let reference = format!("$({name})");
+        if !variable["valueFrom"].is_null() || value == reference || !value.contains(&reference) {
+            let at = at.field("env");
+            found.push(format!("{}: hides previous definition of {name:?}, which may be dropped when using apply", at.index(i)));
+        }
+    }
+}
+
+fn ports(at: &Path<'_>, spec: &Value, found: &mut Vec<String>) {
+    let mut seen: Vec<(i64, &str, i64, &str, String)> = Vec::new();
+    for (list, i, container) in containers(spec) {
+        for (j, port) in items(container, "ports").iter().enumerate() {
+            let place = at.field(list).index(i).field("ports").index(j).to_string();
+            let number = |field: &str| port[field].as_i64().unwrap_or(0);
+            let (host_ip, host_port) = (text(port, "hostIP"), number("hostPort"));
+            let (container_port, protocol) = (number("containerPort"), text(port, "protocol"));
+            for (other_port, other_protocol, other_host, other_ip, other) in &seen {
+                if (*other_port, *other_protocol) != (container_port, protocol) {
+                    continue;
+                }
+                if (*other_ip, *other_host) == (host_ip, host_port) {
+                    found.push(format!("{place}: duplicate port definition with {other}"));
+                } else if host_port == 0 || *other_host == 0 || (host_port == *other_host && (host_ip.is_empty() || other_ip.is_empty())) {
+                    found.push(format!("{place}: overlapping port definition with {other}"));
+                }
+            }
+            seen.push((container_port, protocol, host_port, host_ip, place));
+        }
+    }
+}
+
+fn service(service: &Value, found: &mut Vec<String>) {
+    let (spec, kind) = (&service["spec"], text(&service["spec"], "type"));
+    let headless = kind == "ClusterIP" && text(spec, "clusterIP") == "None";
+    let external = !items(spec, "externalIPs").is_empty();
+    if !service["metadata"]["annotations"]["service.kubernetes.io/topology-aware-hints"].is_null() {
+        let text =
+            "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead";
+        found.push(text.into());
+    }
+    if headless {
+        if !text(spec, "loadBalancerIP").is_empty() {
+            found.push("spec.loadBalancerIP is ignored for headless services".into());
+        }
+        if external {
+            found.push("spec.externalIPs is ignored for headless services".into());
+        }
+        if text(spec, "sessionAffinity") != "None" {
+            found.push("spec.SessionAffinity is ignored for headless services".into());
+        }
+    }
+    if external && !headless && kind != "ExternalName" {
+        found.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".into());
+    }
+    if external && kind == "ExternalName" {
+        found.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".into());
+    }
+    if kind != "ExternalName" && !text(spec, "externalName").is_empty() {
+        found.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".into());
+    }
+    if text(spec, "trafficDistribution") == "PreferClose" {
+        found.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into());
+    }
+}
+
+fn node(node: &Value, found: &mut Vec<String>) {
+    if !node["spec"]["configSource"].is_null() {
+        found.push("spec.configSource: the feature is no longer supported".into());
+    }
+    if !text(&node["spec"], "externalID").is_empty() {
+        found.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".into());
+    }
+}
+
+fn class_annotation(object: &Value, found: &mut Vec<String>) {
+    let annotation = "volume.beta.kubernetes.io/storage-class";
+    if !object["metadata"]["annotations"][annotation].is_null() {
+        found.push(format!("metadata.annotations[{annotation}]: deprecated since v1.8; use \"storageClassName\" attribute instead"));
+    }
+}
+
+fn volume(volume: &Value, found: &mut Vec<String>) {
+    class_annotation(volume, found);
+    let spec = &volume["spec"];
+    if text(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
+        let why = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
+        found.push(format!("spec.persistentVolumeReclaimPolicy: {why}"));
+    }
+    for (source, why) in VOLUMES.iter().filter(|(source, _)| !spec[*source].is_null()) {
+        let shown = if *source == "storageos" { "storageOS" } else { source };
+        found.push(format!("spec.{shown}: {why}"));
+    }
+}
+
+fn ingress(ingress: &Value, found: &mut Vec<String>) {
+    if !ingress["metadata"]["annotations"]["kubernetes.io/ingress.class"].is_null() {
+        found.push("annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use serde_json::json;
+
+    fn of(group: &str, version: &str, plural: &str, object: Value) -> Vec<String> {
+        create(&Registry::new().lookup(group, version, plural).expect("resource"), &object)
+    }
+
+    #[test]
+    fn a_template_is_warned_about_where_it_stands() {
+        let template = json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"memory": "100m"}}}], "nodeSelector": {"beta.kubernetes.io/arch": "x"}}});
+        let found = of("apps", "v1", "deployments", json!({"spec": {"template": template}}));
+        assert_eq!(
+            found,
+            [
+                "spec.template.spec.nodeSelector[beta.kubernetes.io/arch]: deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+                "spec.template.metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: non-functional in v1.27+; use the \"seccompProfile\" field instead",
+                "spec.template.spec.containers[0].resources.limits[memory]: fractional byte value \"100m\" is invalid, must be an integer",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_variable_that_builds_on_the_one_before_it_is_fine() {
+        let env = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}, {"name": "A", "value": "$(A)"}]);
+        let found = of("", "v1", "pods", json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
+        assert_eq!(found, ["spec.containers[0].env[2]: hides previous definition of \"A\", which may be dropped when using apply"]);
+    }
+
+    #[test]
+    fn ports_of_one_pod_that_are_the_same_are_told() {
+        let port = json!({"containerPort": 80, "protocol": "TCP"});
+        let spec = json!({"containers": [{"name": "a", "ports": [port]}, {"name": "b", "ports": [port, {"containerPort": 80, "protocol": "UDP"}]}]});
+        let found = of("", "v1", "pods", json!({"spec": spec}));
+        assert_eq!(found, ["spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]"]);
+    }
+}
