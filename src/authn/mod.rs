@@ -9,7 +9,6 @@ pub mod authentication_configuration;
 pub mod bearer;
 pub mod bootstrap_token;
 pub mod cache;
-pub mod certificates;
 pub mod chain;
 pub mod expression;
 pub mod issuer_keys;
