@@ -113,6 +113,14 @@ impl Authenticator for RequestHeader {
         "request-header"
     }
 
+    fn absent(&self) -> &'static str {
+        "no headers of a front proxy"
+    }
+
+    fn reads(&self, header: &str) -> bool {
+        self.headers(header)
+    }
+
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
         let found = self.check(request);
         Box::pin(async move { found })

@@ -15,7 +15,7 @@ pub mod tls;
 use std::sync::Arc;
 
 use crate::api::Api;
-use crate::authn::Authenticator;
+use crate::authn::chain::Chain;
 use crate::authz::Authorizer;
 
 /// What the layers of the HTTP stack share.
@@ -23,7 +23,7 @@ pub struct Gateway {
     /// The REST interface.
     pub api: Arc<Api>,
     /// Hop 02.
-    pub authenticator: Arc<dyn Authenticator>,
+    pub authenticator: Arc<Chain>,
     /// Hop 03.
     pub authorizer: Arc<dyn Authorizer>,
     /// How many requests may be under way.
