@@ -238,6 +238,61 @@ async fn a_node_reads_what_its_pods_need_and_nothing_of_its_neighbours() {
 }
 
 #[tokio::test]
+async fn a_stolen_node_identity_changes_no_other_node_and_does_not_raise_its_own() {
+    let door = door().await;
+    let ns = "/api/v1/namespaces/default";
+    for node in ["n1", "n2"] {
+        door.make("/api/v1/nodes", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})).await;
+    }
+    door.make(&format!("{ns}/serviceaccounts"), json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}))
+        .await;
+    let mut uids = Vec::new();
+    for (pod, node) in [("p1", "n1"), ("p2", "n2")] {
+        let spec = json!({"nodeName": node, "serviceAccountName": "default", "containers": [{"name": "c", "image": "i"}]});
+        let made =
+            door.make(&format!("{ns}/pods"), json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}, "spec": spec})).await;
+        uids.push(made["metadata"]["uid"].as_str().unwrap().to_owned());
+    }
+    let as_n1 = [("impersonate-user", "system:node:n1"), ("impersonate-group", "system:nodes")];
+    let merge = [as_n1[0], as_n1[1], ("content-type", "application/merge-patch+json")];
+    let admin = door.admin();
+    let patch = async |path: String, body: Value| {
+        let request =
+            merge.iter().fold(admin.patch(format!("{}{path}", door.base)), |request, (name, value)| request.header(*name, *value));
+        let response = request.body(body.to_string()).send().await.unwrap();
+        let code = response.status().as_u16();
+        (code, response.json::<Value>().await.unwrap()["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let label = |key: &str| json!({"metadata": {"labels": {key: "x"}}});
+    let (code, message) = patch("/api/v1/nodes/n2".into(), label("a")).await;
+    assert_eq!((code, message.as_str()), (403, "nodes \"n2\" is forbidden: node \"n1\" is not allowed to modify node \"n2\""));
+    let (code, _) = patch("/api/v1/nodes/n2/status".into(), json!({"status": {"phase": "x"}})).await;
+    assert_eq!(code, 403);
+    let (code, message) = patch("/api/v1/nodes/n1".into(), label("node-restriction.kubernetes.io/tier")).await;
+    let words = "nodes \"n1\" is forbidden: node \"n1\" is not allowed to modify the following labels: node-restriction.kubernetes.io/tier";
+    assert_eq!((code, message.as_str()), (403, words));
+    let (code, message) = patch("/api/v1/nodes/n1".into(), json!({"spec": {"taints": []}})).await;
+    assert!(code == 200 || message.contains("taints"), "{message}");
+    let taint = json!({"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}});
+    assert!(patch("/api/v1/nodes/n1".into(), taint).await.1.ends_with("is not allowed to modify taints"));
+    assert_eq!(patch("/api/v1/nodes/n1".into(), label("example.com/own")).await.0, 200, "its own labels are its own");
+    assert_eq!(patch(format!("{ns}/pods/p2/status"), json!({"status": {"phase": "Failed"}})).await.0, 403);
+    let (code, _) = door.call(&admin, Method::DELETE, &format!("{ns}/pods/p2"), &as_n1, None).await;
+    assert_eq!(code, 403);
+
+    let token = async |bound: Value| {
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}});
+        let path = format!("{ns}/serviceaccounts/default/token");
+        let (code, body) = door.call(&admin, Method::POST, &path, &as_n1, Some(request)).await;
+        (code, body["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let pod = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
+    assert!(token(Value::Null).await.1.ends_with("node requested token not bound to a pod"));
+    assert!(token(pod("p2", &uids[1])).await.1.ends_with("node requested token bound to a pod scheduled on a different node"));
+    assert_eq!(token(pod("p1", &uids[0])).await.0, 201);
+}
+
+#[tokio::test]
 async fn nobody_hands_on_more_than_they_hold() {
     let door = door().await;
     let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";

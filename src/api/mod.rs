@@ -4,6 +4,7 @@
 pub mod apply;
 mod body;
 pub mod compress;
+mod connect;
 pub mod convert;
 mod delete;
 pub mod discovery;

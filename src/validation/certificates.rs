@@ -218,7 +218,7 @@ mod tests {
         let removed = "status.conditions: Forbidden: updates may not remove a condition of type \"Approved\"";
         assert_eq!(updated(&old, &approved, "approval"), [removed]);
         let mut both = approved.clone();
-        both["status"]["conditions"][1] = json!({"type": "Denied", "status": "True"});
+        both["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "Denied", "status": "True"}));
         assert!(updated(&both, &approved, "approval")[0].ends_with("Approved and Denied conditions are mutually exclusive"));
         let with = |text: &str| {
             let mut object = approved.clone();
