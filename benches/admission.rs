@@ -58,12 +58,12 @@ fn write(registry: &Registry) -> Write {
     }
 }
 
-fn policies(count: usize, resource: &str) -> Arc<Policies> {
+fn policies(count: usize, resource: &str, operations: &[&str]) -> Arc<Policies> {
     let policies = Policies::default();
     for i in 0..count {
         let name = format!("policy-{i:04}");
         let policy = json!({"kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
-            "matchConstraints": {"resourceRules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]},
+            "matchConstraints": {"resourceRules": [{"operations": operations, "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]},
             "validations": [
                 {"expression": "object.spec.containers.all(c, c.image.startsWith('registry.k8s.io/'))"},
                 {"expression": "'team' in object.metadata.labels"},
@@ -85,9 +85,12 @@ fn admission(criterion: &mut Criterion) {
         Cluster::over(state, registry.clone(), Clock::system()).await.expect("a cluster")
     });
     let evaluator = Arc::new(Evaluator { cluster: cluster.clone(), authorizer: Arc::new(AlwaysAllow) });
-    for (name, policies) in
-        [("100 policies that match", policies(100, "pods")), ("1000 policies that do not match", policies(1000, "widgets"))]
-    {
+    let cases = [
+        ("100 policies that match", policies(100, "pods", &["CREATE", "UPDATE"])),
+        ("1000 policies for other resources", policies(1000, "widgets", &["CREATE", "UPDATE"])),
+        ("1000 policies for other operations", policies(1000, "pods", &["DELETE"])),
+    ];
+    for (name, policies) in cases {
         let step = ValidatingAdmissionPolicy { policies, evaluator: evaluator.clone() };
         criterion.bench_function(name, |bencher| {
             // A trace belongs to one request: each round has its own.

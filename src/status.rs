@@ -1,6 +1,8 @@
 //! The error that a client sees: `Status` with the reason, code, details and causes that Kubernetes gives. Every room
 //! that can refuse something refuses with this type; it becomes an HTTP response in one place, the gateway's rescue.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 /// A failed request as `meta/v1.Status` tells it.
@@ -9,7 +11,7 @@ pub struct Status {
     /// The HTTP status.
     pub code: u16,
     /// The machine-readable reason; empty where a real server gives none.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// The sentence for people.
     pub message: String,
     /// What it is about.
@@ -48,8 +50,8 @@ pub struct Cause {
 
 impl Status {
     /// A failure with code, reason and message.
-    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Status { code, reason, message: message.into(), details: None, continues: None }
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Status { code, reason: reason.into(), message: message.into(), details: None, continues: None }
     }
 
     /// The same failure, saying which object of which resource it is about.
@@ -198,7 +200,7 @@ impl Status {
             body.insert("message".into(), self.message.clone().into());
         }
         if !self.reason.is_empty() {
-            body.insert("reason".into(), self.reason.into());
+            body.insert("reason".into(), self.reason.as_ref().into());
         }
         if let Some(details) = &self.details {
             body.insert("details".into(), details.to_json());

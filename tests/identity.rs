@@ -3,25 +3,61 @@
 
 use std::time::Duration;
 
+use base64::Engine;
 use reqwest::{Certificate, Client, Identity, Method};
 use serde_json::{Value, json};
 use usher::Server;
 use usher::request::User;
 
-struct Door {
-    server: Server,
+pub struct Door {
+    pub server: Server,
     base: String,
 }
 
 async fn door() -> Door {
-    let server = crate::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
-    let base = format!("https://{}", server.address().unwrap());
-    Door { server, base }
+    Door::open(crate::builder().listen("127.0.0.1:0".parse().unwrap())).await
 }
 
 impl Door {
+    pub async fn open(builder: usher::server::Builder) -> Door {
+        let server = builder.start().await.unwrap();
+        let base = format!("https://{}", server.address().unwrap());
+        Door { server, base }
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> String {
+        let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+        let pki = self.server.pki();
+        let cluster = json!({"server": self.base, "certificate-authority-data": encode(&pki.ca)});
+        let user = json!({"client-certificate-data": encode(&pki.admin), "client-key-data": encode(&pki.admin_key)});
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": cluster}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": user}],
+        })
+        .to_string()
+    }
+
+    /// Gives a ClusterRole to a user.
+    pub async fn bind(&self, role: &str, user: &str) {
+        self.bind_subject(role, json!({"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"})).await;
+    }
+
+    /// Gives a ClusterRole to a group.
+    pub async fn bind_group(&self, role: &str, group: &str) {
+        self.bind_subject(role, json!({"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"})).await;
+    }
+
+    async fn bind_subject(&self, role: &str, subject: Value) {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"generateName": "b-"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}, "subjects": [subject],
+        });
+        self.make("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+    }
+
     /// A client that trusts the server, with or without a certificate of its own.
-    fn client(&self, certificate: Option<(&str, &str)>) -> Client {
+    pub fn client(&self, certificate: Option<(&str, &str)>) -> Client {
         let ca = Certificate::from_pem(self.server.pki().ca.as_bytes()).unwrap();
         let mut builder = Client::builder().tls_certs_only([ca]).no_proxy().timeout(Duration::from_secs(20));
         if let Some((certificate, key)) = certificate {
@@ -30,11 +66,11 @@ impl Door {
         builder.build().unwrap()
     }
 
-    fn admin(&self) -> Client {
+    pub fn admin(&self) -> Client {
         self.client(Some((&self.server.pki().admin, &self.server.pki().admin_key)))
     }
 
-    async fn call(&self, client: &Client, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> (u16, Value) {
+    pub async fn call(&self, client: &Client, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> (u16, Value) {
         let mut request = client.request(method, format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -47,18 +83,18 @@ impl Door {
         (code, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or(Value::Null))
     }
 
-    async fn make(&self, path: &str, body: Value) -> Value {
+    pub async fn make(&self, path: &str, body: Value) -> Value {
         let (code, made) = self.call(&self.admin(), Method::POST, path, &[], Some(body)).await;
         assert_eq!(code, 201, "{made}");
         made
     }
 
-    async fn remove(&self, path: &str) {
+    pub async fn remove(&self, path: &str) {
         let (code, body) = self.call(&self.admin(), Method::DELETE, path, &[], Some(json!({"gracePeriodSeconds": 0}))).await;
         assert_eq!(code, 200, "{body}");
     }
 
-    async fn get_as(&self, user: &str, groups: &[&str], path: &str) -> (u16, Value) {
+    pub async fn get_as(&self, user: &str, groups: &[&str], path: &str) -> (u16, Value) {
         let mut headers = vec![("impersonate-user", user)];
         headers.extend(groups.iter().map(|group| ("impersonate-group", *group)));
         self.call(&self.admin(), Method::GET, path, &headers, None).await
@@ -202,6 +238,61 @@ async fn a_node_reads_what_its_pods_need_and_nothing_of_its_neighbours() {
 }
 
 #[tokio::test]
+async fn a_stolen_node_identity_changes_no_other_node_and_does_not_raise_its_own() {
+    let door = door().await;
+    let ns = "/api/v1/namespaces/default";
+    for node in ["n1", "n2"] {
+        door.make("/api/v1/nodes", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})).await;
+    }
+    door.make(&format!("{ns}/serviceaccounts"), json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}))
+        .await;
+    let mut uids = Vec::new();
+    for (pod, node) in [("p1", "n1"), ("p2", "n2")] {
+        let spec = json!({"nodeName": node, "serviceAccountName": "default", "containers": [{"name": "c", "image": "i"}]});
+        let made =
+            door.make(&format!("{ns}/pods"), json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}, "spec": spec})).await;
+        uids.push(made["metadata"]["uid"].as_str().unwrap().to_owned());
+    }
+    let as_n1 = [("impersonate-user", "system:node:n1"), ("impersonate-group", "system:nodes")];
+    let merge = [as_n1[0], as_n1[1], ("content-type", "application/merge-patch+json")];
+    let admin = door.admin();
+    let patch = async |path: String, body: Value| {
+        let request =
+            merge.iter().fold(admin.patch(format!("{}{path}", door.base)), |request, (name, value)| request.header(*name, *value));
+        let response = request.body(body.to_string()).send().await.unwrap();
+        let code = response.status().as_u16();
+        (code, response.json::<Value>().await.unwrap()["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let label = |key: &str| json!({"metadata": {"labels": {key: "x"}}});
+    let (code, message) = patch("/api/v1/nodes/n2".into(), label("a")).await;
+    assert_eq!((code, message.as_str()), (403, "nodes \"n2\" is forbidden: node \"n1\" is not allowed to modify node \"n2\""));
+    let (code, _) = patch("/api/v1/nodes/n2/status".into(), json!({"status": {"phase": "x"}})).await;
+    assert_eq!(code, 403);
+    let (code, message) = patch("/api/v1/nodes/n1".into(), label("node-restriction.kubernetes.io/tier")).await;
+    let words = "nodes \"n1\" is forbidden: node \"n1\" is not allowed to modify the following labels: node-restriction.kubernetes.io/tier";
+    assert_eq!((code, message.as_str()), (403, words));
+    let (code, message) = patch("/api/v1/nodes/n1".into(), json!({"spec": {"taints": []}})).await;
+    assert!(code == 200 || message.contains("taints"), "{message}");
+    let taint = json!({"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}});
+    assert!(patch("/api/v1/nodes/n1".into(), taint).await.1.ends_with("is not allowed to modify taints"));
+    assert_eq!(patch("/api/v1/nodes/n1".into(), label("example.com/own")).await.0, 200, "its own labels are its own");
+    assert_eq!(patch(format!("{ns}/pods/p2/status"), json!({"status": {"phase": "Failed"}})).await.0, 403);
+    let (code, _) = door.call(&admin, Method::DELETE, &format!("{ns}/pods/p2"), &as_n1, None).await;
+    assert_eq!(code, 403);
+
+    let token = async |bound: Value| {
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}});
+        let path = format!("{ns}/serviceaccounts/default/token");
+        let (code, body) = door.call(&admin, Method::POST, &path, &as_n1, Some(request)).await;
+        (code, body["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let pod = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
+    assert!(token(Value::Null).await.1.ends_with("node requested token not bound to a pod"));
+    assert!(token(pod("p2", &uids[1])).await.1.ends_with("node requested token bound to a pod scheduled on a different node"));
+    assert_eq!(token(pod("p1", &uids[0])).await.0, 201);
+}
+
+#[tokio::test]
 async fn nobody_hands_on_more_than_they_hold() {
     let door = door().await;
     let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
@@ -242,9 +333,7 @@ async fn a_token_file_counts_anew_when_it_changes() {
     std::fs::write(&file, "t1,admin,1,system:masters\n").unwrap();
     let mut builder = crate::builder().listen("127.0.0.1:0".parse().unwrap());
     builder.identity.token_auth_file = Some(file.clone());
-    let server = builder.start().await.unwrap();
-    let base = format!("https://{}", server.address().unwrap());
-    let door = Door { server, base };
+    let door = Door::open(builder).await;
     let plain = door.client(None);
     let ask = |token: &'static str| {
         let (door, plain) = (&door, &plain);
@@ -275,9 +364,7 @@ async fn structured_authentication_narrows_anonymous_to_paths_and_is_read_again(
     write("{enabled: true, conditions: [{path: /livez}]}");
     let mut builder = crate::builder().listen("127.0.0.1:0".parse().unwrap());
     builder.identity.authentication_config = Some(file.clone());
-    let server = builder.start().await.unwrap();
-    let base = format!("https://{}", server.address().unwrap());
-    let door = Door { server, base };
+    let door = Door::open(builder).await;
     let plain = door.client(None);
     let ask = |path: &'static str| {
         let (door, plain) = (&door, &plain);

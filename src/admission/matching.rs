@@ -46,7 +46,9 @@ enum Scope {
 pub enum Match {
     /// It is one of those; the resource in the version that the rule means.
     Yes(Arc<Resource>),
-    /// It is not, because…
+    /// None of its rules is about this resource and operation.
+    Elsewhere,
+    /// It is about such requests, but not about this one, because…
     No(Cow<'static, str>),
 }
 
@@ -81,6 +83,13 @@ impl Rule {
 
     /// Whether it is about a resource (in that version), subresource and operation.
     pub fn covers(&self, resource: &Resource, subresource: &str, operation: Operation, name: &str) -> bool {
+        has(&self.groups, &resource.group)
+            && has(&self.versions, &resource.version)
+            && self.covers_some_version(resource, subresource, operation, name)
+    }
+
+    /// Whether it is about them in some group and version.
+    fn covers_some_version(&self, resource: &Resource, subresource: &str, operation: Operation, name: &str) -> bool {
         let scope = match self.scope {
             Scope::All => true,
             Scope::Cluster => !resource.namespaced,
@@ -91,8 +100,6 @@ impl Rule {
         };
         scope
             && has(&self.operations, operation.as_str())
-            && has(&self.groups, &resource.group)
-            && has(&self.versions, &resource.version)
             && self.resources.iter().any(names)
             && (self.names.is_empty() || self.names.iter().any(|n| **n == *name))
     }
@@ -139,7 +146,7 @@ impl Criteria {
     /// If the namespace of the request cannot be found and its labels matter.
     pub fn matches(&self, write: &Write, cluster: &Cluster) -> Result<Match, Status> {
         let Some(resource) = self.resource(write, cluster) else {
-            return Ok(Match::No("no rule is about this resource and operation".into()));
+            return Ok(Match::Elsewhere);
         };
         if !self.objects.is_empty() && ![write.object(), write.old()].into_iter().any(|o| !o.is_null() && self.objects.matches_value(o)) {
             return Ok(Match::No("the objectSelector does not select it".into()));
@@ -163,20 +170,14 @@ impl Criteria {
         if covers(&self.rules, &write.resource) {
             return Some(write.resource.clone());
         }
-        if self.exact {
+        let could = |rule: &Rule| rule.covers_some_version(&write.resource, &write.subresource, write.operation, name);
+        if self.exact || !self.rules.iter().any(could) {
             return None;
         }
         // The same objects in another version, or in another group as with Events.
-        let others = || {
-            let table = cluster.registry.table();
-            let same = table.resources.iter().filter(|r| r.storage == write.resource.storage && !Arc::ptr_eq(r, &write.resource));
-            same.cloned().collect::<Vec<_>>()
-        };
-        // Rules that name every group and version have nothing to gain by conversion.
-        if self.rules.iter().all(|rule| rule.resources.iter().all(|(plural, _)| **plural != *write.resource.plural && **plural != *"*")) {
-            return None;
-        }
-        let others = others();
+        let table = cluster.registry.table();
+        let same = table.resources.iter().filter(|r| r.storage == write.resource.storage && !Arc::ptr_eq(r, &write.resource));
+        let others: Vec<Arc<Resource>> = same.cloned().collect();
         if others.iter().any(|other| covers(&self.exclude, other)) {
             return None;
         }

@@ -6,6 +6,7 @@
 //! criteria ([`matching`]) and show the same request to their code ([`review`], [`expression`]).
 
 pub mod cluster;
+pub mod diff;
 pub mod expression;
 pub mod index;
 pub mod manifest;
@@ -93,6 +94,10 @@ pub trait Mutate: Send + Sync {
     fn name(&self) -> &'static str;
     /// Whether it has anything to say of such a write; asked before any work is done.
     fn handles(&self, write: &Write) -> bool;
+    /// Whether the trace shall tell what it changed; not of those that only refuse, nor of those that tell it themselves.
+    fn is_compared(&self) -> bool {
+        true
+    }
     /// May change the object, or refuse.
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>>;
 }

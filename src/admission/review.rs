@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Operation, Write};
+use crate::api::convert;
 use crate::registry::Resource;
 use crate::request::User;
 
@@ -77,12 +78,10 @@ impl Versioned {
         if resource.version == write.resource.version && resource.group == write.resource.group {
             return None;
         }
-        let convert = |value: &Value| {
-            let mut value = value.clone();
-            if value["apiVersion"] == write.resource.group_version() {
-                value["apiVersion"] = resource.group_version().into();
-            }
-            value
+        // A `Scale` or a `Binding` is the same whatever version its resource is meant in.
+        let convert = |value: &Value| match value["kind"] == *write.resource.kind {
+            true => convert::between(value.clone(), &write.resource, resource),
+            false => value.clone(),
         };
         Some(Versioned { object: write.object.as_ref().map(convert), old: write.old.as_deref().map(convert) })
     }

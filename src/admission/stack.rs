@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Mutate, Validate, Write};
+use serde_json::{Value, json};
+
+use super::{Mutate, Validate, Write, diff};
 use crate::status::Status;
 
 /// The admission steps of a server.
@@ -33,22 +35,48 @@ impl Stack {
     }
 
     async fn round(&self, write: &mut Write) -> Result<(), Status> {
+        let began = Instant::now();
+        let mut passed = Passed::default();
+        let mut before: Option<Value> = None;
         for step in &self.mutating {
             if !step.handles(write) {
+                passed.add(step.name());
                 continue;
+            }
+            if step.is_compared() && before.is_none() {
+                before = write.object.as_ref().map(diff::snapshot);
             }
             let since = Instant::now();
             let result = step.admit(write).await;
-            write.context.trace.step("mutate", step.name(), verdict(&result), since);
+            let mut patch = Vec::new();
+            if step.is_compared()
+                && let (Some(old), Some(new)) = (&before, &write.object)
+            {
+                patch = diff::patch(old, new);
+                if !patch.is_empty() {
+                    before = Some(diff::snapshot(new));
+                }
+            }
+            match patch.is_empty() || result.is_err() {
+                true => write.context.trace.step("mutate", step.name(), verdict(&result), since),
+                false => {
+                    let detail = json!({"patch": diff::shown(&write.resource.kind, patch)});
+                    write.context.trace.step_with("mutate", step.name(), "mutated", since, Some(detail));
+                }
+            }
             result?;
         }
+        passed.tell("mutate", "plugins", PASSED, write, began);
         Ok(())
     }
 
     /// Hop 06: every validating step that has something to say.
     pub async fn validate(&self, write: &Write) -> Result<(), Status> {
+        let began = Instant::now();
+        let mut passed = Passed::default();
         for step in &self.validating {
             if !step.handles(write) {
+                passed.add(step.name());
                 continue;
             }
             let since = Instant::now();
@@ -56,7 +84,44 @@ impl Stack {
             write.context.trace.step("validate", step.name(), verdict(&result), since);
             result?;
         }
+        passed.tell("validate", "plugins", PASSED, write, began);
         Ok(())
+    }
+}
+
+const PASSED: &str = "not about such a request";
+
+/// Those that a request was not for. They leave one step together: there may be a thousand of them.
+#[derive(Default)]
+pub struct Passed {
+    count: usize,
+    names: String,
+}
+
+impl Passed {
+    /// So many, whose names nobody needs.
+    pub fn of(count: usize) -> Passed {
+        Passed { count, names: String::new() }
+    }
+
+    fn add(&mut self, name: &str) {
+        if self.count > 0 {
+            self.names.push_str(", ");
+        }
+        self.names.push_str(name);
+        self.count += 1;
+    }
+
+    /// Leaves the step, if there is anything to tell.
+    pub fn tell(self, hop: &'static str, what: &'static str, because: &str, write: &Write, since: Instant) {
+        if self.count == 0 {
+            return;
+        }
+        let mut detail = json!({"count": self.count, "because": because});
+        if !self.names.is_empty() {
+            detail["names"] = self.names.into();
+        }
+        write.context.trace.step_with(hop, what, "skipped", since, Some(detail));
     }
 }
 

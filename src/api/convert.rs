@@ -27,6 +27,11 @@ pub fn to_storage(mut object: Value, resource: &Resource) -> Value {
     object
 }
 
+/// From one version that is served to another.
+pub fn between(object: Value, from: &Resource, to: &Resource) -> Value {
+    to_version(to_storage(object, from), to)
+}
+
 /// What a field is called in the core group, and in events.k8s.io.
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),

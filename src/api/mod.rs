@@ -5,6 +5,7 @@ pub mod apply;
 mod audited;
 mod body;
 pub mod compress;
+mod connect;
 pub mod conversion;
 pub mod convert;
 mod delete;

@@ -15,6 +15,7 @@ use super::read::key;
 use super::representation::header_text;
 use super::write::{Target, Written};
 use super::{Api, dispatch};
+use crate::admission::Operation;
 use crate::object::{Object, meta, meta_mut};
 use crate::status::{FieldError, Status};
 
@@ -32,11 +33,14 @@ impl Api {
     /// Answers a request about a subresource other than `status`.
     pub(super) async fn subresource(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
         let verb = target.context.info.verb;
+        self.admit_connection(target).await?;
         match (&*target.resource.plural, target.subresource.as_str()) {
             (_, "scale") => self.scale(target, parts, bytes).await,
             ("pods", "binding") => self.bind(target, parts, bytes).await,
             ("serviceaccounts", "token") => {
                 let body = decode_plain(&parts.headers, bytes, "authentication.k8s.io/v1", "TokenRequest")?;
+                let target = Target { options: WriteOptions::parse(&target.context, "CreateOptions")?, ..target.clone() };
+                let body = self.admit(&target, Operation::Create, body).await?;
                 let issued = self.reviews.token_request(&target.namespace, &target.name, body)?;
                 target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", issued.credential_id));
                 Ok(Answer::Value(201, issued.review))

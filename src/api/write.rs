@@ -123,7 +123,7 @@ impl Api {
         self.fill_system_fields(&mut object);
         target.name = meta(&object, "name").to_owned();
         default::apply_defaults(&mut object, &resource);
-        strategy::prepare_for_create(self, &resource, &mut object).await?;
+        strategy::prepare_for_create(self, &resource, &target.user, &mut object).await?;
         let errors = validation::create(&resource, &object);
         if !errors.is_empty() {
             return Err(target.invalid(meta(&object, "name"), errors));

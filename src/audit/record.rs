@@ -285,7 +285,7 @@ impl Ending {
             }
             Ending::Refused(status) => ResponseStatus {
                 details: status.to_json().get_mut("details").map(Value::take),
-                ..failure(status.code, status.reason, status.message.clone())
+                ..failure(status.code, &status.reason, status.message.clone())
             },
             Ending::Panic(what) => failure(500, "InternalError", format!("APIServer panic'd: {what}")),
             Ending::ClosedEarly => ResponseStatus {

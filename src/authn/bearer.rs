@@ -77,6 +77,14 @@ impl Authenticator for Bearer {
         "bearer"
     }
 
+    fn absent(&self) -> &'static str {
+        "no bearer token"
+    }
+
+    fn reads(&self, header: &str) -> bool {
+        header.eq_ignore_ascii_case(AUTHORIZATION.as_str())
+    }
+
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
         Box::pin(async move {
             match token_of(&request.headers)? {

@@ -2,16 +2,21 @@
 //! anonymous. The first that knows the credential decides; a credential that nobody accepts is refused even if anonymous
 //! requests are allowed. What a known identity may do is not decided here.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
+use http::HeaderMap;
 use http::request::Parts;
 
 use crate::request::User;
 
 use super::anonymous::Anonymous;
 use super::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, Authenticated, Authenticator, InProcess, Unauthenticated};
+
+/// An authenticator that was asked before the one that decided, and why it was not the one.
+pub type Passed = (&'static str, Cow<'static, str>);
 
 /// The authenticators in order, and what to do without a credential.
 pub struct Chain {
@@ -33,24 +38,48 @@ impl Chain {
 
     /// Who asks. The error says what every authenticator had against the credential; the client only hears 401.
     pub async fn check(&self, request: &Parts) -> Result<Authenticated, Unauthenticated> {
+        self.examine(request).await.1
+    }
+
+    /// Who asks, and who was passed on the way to that answer.
+    pub async fn examine(&self, request: &Parts) -> (Vec<Passed>, Result<Authenticated, Unauthenticated>) {
+        let mut passed: Vec<Passed> = Vec::new();
         if let Some(InProcess(user)) = request.extensions.get::<InProcess>() {
             let known = Authenticated { user: user.clone(), audiences: Vec::new(), by: "in-process" };
-            return Ok(with_group(known));
+            return (passed, Ok(with_group(known)));
         }
         let mut refusals = Vec::new();
         for authenticator in &self.authenticators {
-            match authenticator.authenticate(request).await {
-                Ok(Some(known)) if self.is_for_us(&known) => return Ok(with_group(known)),
-                Ok(Some(known)) => refusals.push(format!("{}: unable to match the audience {:?}", known.by, known.audiences)),
-                Ok(None) => {}
+            let why = match authenticator.authenticate(request).await {
+                Ok(Some(known)) if self.is_for_us(&known) => return (passed, Ok(with_group(known))),
+                Ok(Some(known)) => {
+                    refusals.push(format!("{}: unable to match the audience {:?}", known.by, known.audiences));
+                    "for another audience".into()
+                }
+                Ok(None) => authenticator.absent().into(),
                 // As a real server does, a later authenticator may still know another credential of the same request.
-                Err(why) => refusals.push(format!("{}: {why}", authenticator.name())),
-            }
+                Err(why) => {
+                    refusals.push(format!("{}: {why}", authenticator.name()));
+                    why.0.into()
+                }
+            };
+            passed.push((authenticator.name(), why));
         }
-        if refusals.is_empty() {
+        let known = if refusals.is_empty() {
             self.anonymous.load().authenticate(request.uri.path()).ok_or_else(|| Unauthenticated::because("no credential was given"))
         } else {
             Err(Unauthenticated(refusals.join("; ")))
+        };
+        (passed, known)
+    }
+
+    /// Takes everything that an authenticator reads out of the headers: nobody behind this hop needs a credential, nobody can log what
+    /// is not there, and what a client wrote into the headers of a front proxy must not pass for the word of one.
+    pub fn strip(&self, headers: &mut HeaderMap) {
+        let read = |name: &str| self.authenticators.iter().any(|authenticator| authenticator.reads(name));
+        let names: Vec<_> = headers.keys().filter(|name| read(name.as_str())).cloned().collect();
+        for name in names {
+            headers.remove(name);
         }
     }
 
@@ -92,6 +121,8 @@ impl std::fmt::Debug for Chain {
 mod tests {
     use super::super::bearer::Bearer;
     use super::super::fixtures::{OneToken, request};
+    use super::super::request_header::{Headers, RequestHeader};
+    use super::super::x509::Authorities;
     use super::*;
 
     fn chain(anonymous: Anonymous) -> Chain {
@@ -110,6 +141,39 @@ mod tests {
         let chain = chain(Anonymous::Everywhere);
         assert!(chain.check(&request("/api", &[("authorization", "Bearer bad")])).await.is_err());
         assert_eq!(chain.check(&request("/api", &[])).await.unwrap().user.name, "system:anonymous");
+    }
+
+    #[tokio::test]
+    async fn the_way_to_an_answer_is_told() {
+        let chain = chain(Anonymous::Everywhere);
+        let (passed, known) = chain.examine(&request("/api", &[])).await;
+        assert_eq!((passed, known.unwrap().by), (vec![("bearer", "no bearer token".into())], "anonymous"));
+        let (passed, known) = chain.examine(&request("/api", &[("authorization", "Bearer bad")])).await;
+        assert_eq!(passed, [("bearer", "invalid bearer token".into())]);
+        assert!(known.is_err());
+    }
+
+    #[test]
+    fn no_credential_and_no_word_of_a_front_proxy_travels_on() {
+        let now = super::super::fixtures::Clock::system().now();
+        let proxy = RequestHeader::new(Arc::new(Authorities::new(now)), Headers::default());
+        let bearer = Bearer::new(Vec::new(), Vec::new());
+        let chain = Chain::new(vec![Arc::new(proxy), Arc::new(bearer)], Anonymous::Everywhere, Vec::new());
+        let claimed = [
+            ("X-Remote-User", "kubernetes-admin"),
+            ("x-remote-group", "system:masters"),
+            ("x-remote-group", "system:nodes"),
+            ("X-Remote-Uid", "1"),
+            ("x-remote-extra-scopes", "all"),
+            ("authorization", "Bearer t"),
+            ("accept", "application/json"),
+            ("x-remote", "kept"),
+        ];
+        let mut headers = request("/api", &claimed).headers;
+        chain.strip(&mut headers);
+        let mut left: Vec<&str> = headers.keys().map(http::HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept", "x-remote"]);
     }
 
     #[tokio::test]

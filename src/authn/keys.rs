@@ -8,10 +8,9 @@ use arc_swap::ArcSwap;
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rsa::KeyPair as RsaKeyPair;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
+use usher_components::controllers::certificates::pem;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -90,21 +89,6 @@ pub fn generate() -> Result<String, String> {
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| "cannot make a key")?;
     let der = key.to_pkcs8v1().map_err(|_| "cannot write a key")?;
     Ok(pem("PRIVATE KEY", der.as_ref()))
-}
-
-/// DER as PEM.
-pub fn pem(label: &str, der: &[u8]) -> String {
-    let encoded = STANDARD.encode(der);
-    let mut out = format!("-----BEGIN {label}-----\n");
-    let mut rest = encoded.as_str();
-    while !rest.is_empty() {
-        let (line, tail) = rest.split_at(rest.len().min(64));
-        out.push_str(line);
-        out.push('\n');
-        rest = tail;
-    }
-    out.push_str(&format!("-----END {label}-----\n"));
-    out
 }
 
 fn blocks(pem: &[u8]) -> Result<Vec<Pem>, String> {

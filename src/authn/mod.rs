@@ -9,7 +9,6 @@ pub mod authentication_configuration;
 pub mod bearer;
 pub mod bootstrap_token;
 pub mod cache;
-pub mod certificates;
 pub mod chain;
 pub mod expression;
 pub mod issuer_keys;
@@ -71,6 +70,14 @@ impl Unauthenticated {
 pub trait Authenticator: Send + Sync {
     /// The name in the trace.
     fn name(&self) -> &'static str;
+    /// What a request lacks for this one to say anything, for the trace.
+    fn absent(&self) -> &'static str {
+        "no such credential"
+    }
+    /// Whether a header is what this one reads; whoever stands behind authentication must not see it, nor mistake it for the truth.
+    fn reads(&self, _header: &str) -> bool {
+        false
+    }
     /// `Ok(None)`: the request carries no credential of this sort.
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>>;
 }

@@ -192,3 +192,35 @@ async fn an_unverified_address_is_no_name() {
             .is_ok()
     );
 }
+
+#[tokio::test]
+async fn an_unknown_key_id_another_algorithm_and_the_public_key_as_a_secret_are_refused() {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let scene = scene(|_| {}).await;
+    let good = scene.key.sign(&scene.claims()).unwrap();
+    let parts: Vec<&str> = good.split('.').collect();
+    let header = |header: Value| URL_SAFE_NO_PAD.encode(header.to_string());
+    let kid = scene.key.public.id.clone();
+    for bad in [
+        json!({"alg": "ES256", "kid": "unknown"}),
+        json!({"alg": "RS256", "kid": kid}),
+        json!({"alg": "HS256", "kid": kid}),
+        json!({"alg": "none", "kid": kid}),
+        json!({"alg": "ES256", "kid": kid, "crit": ["x"]}),
+        json!({"kid": kid}),
+    ] {
+        let token = format!("{}.{}.{}", header(bad.clone()), parts[1], parts[2]);
+        assert!(scene.check(&token).await.is_err(), "{bad}");
+    }
+    let message = format!("{}.{}", header(json!({"alg": "HS256", "kid": kid})), parts[1]);
+    let jwks = scene.served.lock().clone();
+    for secret in [jwks["keys"][0].to_string(), jwks.to_string()] {
+        let secret = jsonwebtoken::EncodingKey::from_secret(secret.as_bytes());
+        let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &secret, jsonwebtoken::Algorithm::HS256).unwrap();
+        assert!(scene.check(&format!("{message}.{signature}")).await.is_err());
+    }
+    for end in 0..good.len() {
+        assert!(!matches!(scene.check(&good[..end]).await, Ok(Some(_))), "cut at {end}");
+    }
+}

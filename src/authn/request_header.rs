@@ -113,6 +113,14 @@ impl Authenticator for RequestHeader {
         "request-header"
     }
 
+    fn absent(&self) -> &'static str {
+        "no headers of a front proxy"
+    }
+
+    fn reads(&self, header: &str) -> bool {
+        self.headers(header)
+    }
+
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
         let found = self.check(request);
         Box::pin(async move { found })
@@ -149,5 +157,24 @@ mod tests {
         assert!(proxy.check(&request("/api", &headers)).unwrap().is_none());
         assert!(proxy.check(&proxied(&ca, "front", &[])).unwrap().is_none());
         assert!(proxy.headers("X-Remote-User") && proxy.headers("x-remote-extra-x") && !proxy.headers("accept"));
+    }
+
+    #[test]
+    fn a_proxy_whose_certificate_is_not_good_now_or_whose_headers_are_no_text_is_refused() {
+        let ca = Authority::new("proxies");
+        let authorities = Arc::new(Authorities::new(Clock::system().now()));
+        authorities.replace(ca.pem.as_bytes()).unwrap();
+        let proxy = RequestHeader::new(authorities, Headers::default());
+        let with = |leaf: &Leaf<'_>| {
+            let mut parts = request("/api", &[("x-remote-user", "bob")]);
+            parts.extensions.insert(PeerCertificates(Arc::new(vec![ca.issue(leaf).0])));
+            parts
+        };
+        assert!(proxy.check(&with(&Leaf::default())).unwrap().is_some());
+        assert!(proxy.check(&with(&Leaf { from: -7200, until: -3600, ..Leaf::default() })).is_err(), "expired");
+        assert!(proxy.check(&with(&Leaf { from: 3600, until: 7200, ..Leaf::default() })).is_err(), "not yet valid");
+        let mut malformed = with(&Leaf::default());
+        malformed.headers.insert("x-remote-group", http::HeaderValue::from_bytes(b"\xff\xfe").unwrap());
+        assert!(proxy.check(&malformed).is_err());
     }
 }

@@ -143,4 +143,24 @@ mod tests {
         let client = WebhookClient::from_kubeconfig(&foreign, Path::new("."), Duration::from_secs(5), retry).unwrap();
         assert!(client.post(&json!({})).await.is_err());
     }
+
+    #[tokio::test]
+    async fn an_answer_for_another_audience_and_one_that_is_no_review_name_nobody() {
+        let server = TlsServer::start(|_, body| {
+            let review: Value = serde_json::from_slice(body).unwrap();
+            match review["spec"]["token"].as_str() {
+                Some("elsewhere") => {
+                    (200, json!({"status": {"authenticated": true, "audiences": ["vault"], "user": {"username": "bob"}}}).to_string())
+                }
+                Some("nameless") => (200, json!({"status": {"authenticated": true, "audiences": ["api"], "user": {}}}).to_string()),
+                Some("html") => (200, "<html>".into()),
+                _ => (200, "{}".into()),
+            }
+        })
+        .await;
+        let tokens = super::super::bearer::Bearer::new(vec![std::sync::Arc::new(webhook(&server, &Clock::at(0)))], vec!["api".into()]);
+        for token in ["elsewhere", "html", "empty"] {
+            assert!(tokens.review(token, &[]).await.is_err(), "{token}");
+        }
+    }
 }

@@ -139,6 +139,10 @@ impl Authenticator for ClientCertificate {
         "x509"
     }
 
+    fn absent(&self) -> &'static str {
+        "no client certificate"
+    }
+
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<Option<Authenticated>, Unauthenticated>> {
         let found = match request.extensions.get::<PeerCertificates>() {
             Some(peer) => self.0.verify(&peer.0),

@@ -1,23 +1,15 @@
-//! The authorisers in order. The first that allows or denies decides; what each of them said can be asked for, so that a
+//! The authorisers in order. The first that allows or denies decides; who that was and by what can be asked for, so that a
 //! trace can tell why. A chain is itself an authoriser, and can be replaced while in use (structured configuration).
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
+use serde_json::Map;
 
 use crate::request::User;
 
-use super::{Attributes, Authorizer, Decision, ResolvedRules};
-
-/// What one authoriser said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opinion {
-    /// Which one.
-    pub by: &'static str,
-    /// What it said.
-    pub decision: Decision,
-}
+use super::{Attributes, Authorizer, Decision, Explained, ResolvedRules};
 
 /// Authorisers in order.
 pub struct Chain {
@@ -34,31 +26,6 @@ impl Chain {
     pub fn replace(&self, authorizers: Vec<Arc<dyn Authorizer>>) {
         self.authorizers.store(Arc::new(authorizers));
     }
-
-    /// Decides, and tells every opinion on the way there. The decision of a chain in which nobody had an opinion is
-    /// NoOpinion, with all their reasons; it is to be taken for a no.
-    pub async fn opinions(&self, attributes: &Attributes) -> (Decision, Vec<Opinion>) {
-        let authorizers = self.authorizers.load_full();
-        let mut opinions = Vec::with_capacity(authorizers.len());
-        for authorizer in authorizers.iter() {
-            let decision = authorizer.decide(attributes).await;
-            let decided = !matches!(decision, Decision::NoOpinion(_));
-            opinions.push(Opinion { by: authorizer.name(), decision });
-            if decided {
-                break;
-            }
-        }
-        let decision = match opinions.last().map(|last| &last.decision) {
-            Some(decided @ (Decision::Allow(_) | Decision::Deny(_))) => decided.clone(),
-            _ => Decision::NoOpinion(reasons(&opinions).into()),
-        };
-        (decision, opinions)
-    }
-}
-
-fn reasons(opinions: &[Opinion]) -> String {
-    let said: Vec<&str> = opinions.iter().map(|o| o.decision.reason()).filter(|reason| !reason.is_empty()).collect();
-    said.join("\n")
 }
 
 impl Authorizer for Chain {
@@ -83,6 +50,31 @@ impl Authorizer for Chain {
                 }
             }
             Decision::NoOpinion(reasons.into())
+        })
+    }
+
+    /// Who decided, and by what; where nobody did, what each of them had to say.
+    fn explain<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Explained> {
+        Box::pin(async move {
+            let authorizers = self.authorizers.load_full();
+            let mut reasons = String::new();
+            let mut opinions = Map::new();
+            for authorizer in authorizers.iter() {
+                let explained = authorizer.explain(attributes).await;
+                let Decision::NoOpinion(reason) = &explained.decision else { return explained };
+                if !reason.is_empty() {
+                    if !reasons.is_empty() {
+                        reasons.push('\n');
+                    }
+                    reasons.push_str(reason);
+                    opinions.insert(explained.by.to_owned(), reason.to_string().into());
+                }
+            }
+            let mut detail = Map::new();
+            if !opinions.is_empty() {
+                detail.insert("opinions".to_owned(), opinions.into());
+            }
+            Explained { decision: Decision::NoOpinion(reasons.into()), by: self.name(), detail }
         })
     }
 
@@ -128,18 +120,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_opinion_decides_and_every_opinion_is_told() {
+    async fn the_first_opinion_decides_and_who_had_it_is_told() {
         let chain = Chain::new(vec![Arc::new(Masters), Arc::new(Never), Arc::new(AlwaysAllow)]);
         assert!(chain.decide(&ask(&["system:masters"])).await.is_allow());
-        let (decision, opinions) = chain.opinions(&ask(&[])).await;
-        assert_eq!(decision, Decision::Deny("never".into()));
-        assert_eq!(opinions.iter().map(|o| o.by).collect::<Vec<_>>(), ["system:masters", "never"]);
+        let explained = chain.explain(&ask(&[])).await;
+        assert_eq!((explained.decision, explained.by), (Decision::Deny("never".into()), "never"));
     }
 
     #[tokio::test]
     async fn nobody_with_an_opinion_is_a_no_with_all_reasons() {
         let chain = Chain::new(vec![Arc::new(AlwaysDeny), Arc::new(Masters)]);
         assert_eq!(chain.decide(&ask(&[])).await, Decision::NoOpinion("Everything is forbidden.".into()));
+        let explained = chain.explain(&ask(&[])).await;
+        assert_eq!(explained.by, "chain");
+        assert_eq!(explained.detail["opinions"]["AlwaysDeny"], "Everything is forbidden.");
         chain.replace(vec![Arc::new(AlwaysAllow)]);
         assert!(chain.decide(&ask(&[])).await.is_allow());
     }

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::request::{RequestInfo, User};
 
@@ -58,6 +58,17 @@ impl Decision {
     }
 }
 
+/// A decision with what stands behind it, for whoever wants to know why.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// What was decided.
+    pub decision: Decision,
+    /// Which authoriser decided; that of a chain in which nobody had an opinion is the chain itself.
+    pub by: &'static str,
+    /// By what: the role, the binding and the rule, or what each authoriser had to say.
+    pub detail: Map<String, Value>,
+}
+
 /// What a user may do, in the form of SelfSubjectRulesReview.
 #[derive(Clone, Debug, Default)]
 pub struct ResolvedRules {
@@ -77,6 +88,10 @@ pub trait Authorizer: Send + Sync {
     fn name(&self) -> &'static str;
     /// Decides.
     fn decide<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Decision>;
+    /// Decides, and says by what.
+    fn explain<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Explained> {
+        Box::pin(async move { Explained { decision: self.decide(attributes).await, by: self.name(), detail: Map::new() } })
+    }
     /// Everything that a user may do in a namespace, as far as this authoriser can tell; for reviews.
     fn rules_for(&self, _user: &User, _namespace: &str) -> ResolvedRules {
         ResolvedRules::default()

@@ -16,11 +16,15 @@ pub struct Reach {
 impl Reach {
     /// A client for it.
     pub async fn client(&self) -> Result<kube::Client, String> {
+        kube::Client::try_from(self.config().await?).map_err(|error| format!("cannot use the kubeconfig: {error}"))
+    }
+
+    /// Where it is, and how it is known.
+    pub async fn config(&self) -> Result<kube::Config, String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| PathBuf::from(super::config::DATA_DIR).join("kubeconfig"));
         let bad = |error: &dyn std::fmt::Display| format!("cannot use the kubeconfig {}: {error}", path.display());
         let config = Kubeconfig::read_from(&path).map_err(|e| bad(&e))?;
-        let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.map_err(|e| bad(&e))?;
-        kube::Client::try_from(config).map_err(|e| bad(&e))
+        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.map_err(|e| bad(&e))
     }
 }
 

@@ -17,6 +17,7 @@ pub mod output;
 mod store;
 mod trace;
 mod up;
+mod user;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,9 @@ enum Command {
     /// Print a kubeconfig for the server of a data directory.
     #[command(after_help = kubeconfig::EXAMPLES)]
     Kubeconfig(kubeconfig::Kubeconfig),
+    /// Make new identities.
+    #[command(subcommand, after_help = user::EXAMPLES)]
+    User(user::User),
     /// Save or restore a snapshot of the store.
     #[command(subcommand, after_help = store::SNAPSHOT_EXAMPLES)]
     Snapshot(store::Snapshot),
@@ -92,6 +96,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Up(up) => up.run(),
         Command::Kubeconfig(command) => command.run(),
+        Command::User(command) => command.run(),
         Command::Snapshot(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Fork(command) => command.run(),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::api::Api;
 use crate::audit::Audit;
-use crate::authn::Authenticator;
+use crate::authn::chain::Chain;
 use crate::authz::Authorizer;
 
 /// What the layers of the HTTP stack share.
@@ -25,7 +25,7 @@ pub struct Gateway {
     /// The REST interface.
     pub api: Arc<Api>,
     /// Hop 02.
-    pub authenticator: Arc<dyn Authenticator>,
+    pub authenticator: Arc<Chain>,
     /// Hop 03.
     pub authorizer: Arc<dyn Authorizer>,
     /// How many requests may be under way.

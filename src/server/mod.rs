@@ -14,6 +14,7 @@ use axum::Router;
 use identity::Identity;
 use tokio_util::sync::CancellationToken;
 use usher_components::clock::Clock;
+use usher_components::controllers::certificates::CertificateAuthority;
 use usher_components::kubelet::Nodes;
 use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
@@ -224,7 +225,13 @@ impl Builder {
         }
         tokio::spawn(aggregator.run(api.clone(), stop.clone()));
         let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
-        let options = ComponentOptions { root_ca: Some(pki.ca.clone()), nodes, ..ComponentOptions::default() };
+        let signing = CertificateAuthority::from_pem(pki.ca.as_bytes(), pki.ca_key.as_bytes()).map_err(fail)?;
+        let options = ComponentOptions {
+            root_ca: Some(pki.ca.clone()),
+            cluster_signing: Some(Arc::new(signing)),
+            nodes,
+            ..ComponentOptions::default()
+        };
         let clients: Arc<dyn ClientFor> = Arc::new(InProcessClients(router.clone()));
         let components =
             usher_components::start(&selection, clients, self.clock.clone(), options).map_err(|e| fail(format!("--components: {e}")))?;

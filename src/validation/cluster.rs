@@ -1,6 +1,5 @@
-//! Small kinds that keep a cluster: Nodes, Leases, PriorityClasses, certificate requests.
+//! Small kinds that keep a cluster: Nodes, Leases, PriorityClasses.
 
-use base64::Engine as _;
 use serde_json::Value;
 
 use super::field::{self, Errors, Path, has, invalid, items, non_negative, number, one_of, text};
@@ -84,44 +83,6 @@ pub fn update_priority_class(new: &Value, old: &Value, errors: &mut Errors) {
     }
     if has(old, "preemptionPolicy") {
         field::immutable(errors, new, old, &Path::object(), "preemptionPolicy");
-    }
-}
-
-/// A CertificateSigningRequest.
-pub fn signing_request(request: &Value, errors: &mut Errors) {
-    let spec = &request["spec"];
-    let path = SPEC.field("request");
-    let given = text(spec, "request");
-    if given.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    } else {
-        let pem = base64::engine::general_purpose::STANDARD.decode(given).unwrap_or_default();
-        let right = memchr::memmem::find(&pem, b"-----BEGIN CERTIFICATE REQUEST-----").is_some();
-        if !right {
-            errors.push(invalid(&path, given, "PEM block type must be CERTIFICATE REQUEST"));
-        }
-    }
-    let usages = items(spec, "usages");
-    let list = SPEC.field("usages");
-    if usages.is_empty() {
-        errors.push(FieldError::required(list, ""));
-    }
-    for (i, usage) in usages.iter().enumerate() {
-        if usages[..i].contains(usage) {
-            errors.push(FieldError::duplicate(list.index(i), usage));
-        }
-    }
-    let signer = text(spec, "signerName");
-    let path = SPEC.field("signerName");
-    if signer.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    } else if signer.split('/').count() != 2 {
-        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        errors.push(invalid(&path, signer, why));
-    }
-    if let Some(seconds) = number(spec, "expirationSeconds").filter(|s| *s < 600) {
-        let why = "may not specify a duration less than 600 seconds (10 minutes)";
-        errors.push(FieldError::invalid(SPEC.field("expirationSeconds"), &seconds.into(), why));
     }
 }
 

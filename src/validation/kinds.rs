@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::field::Errors;
-use super::{autoscaling, batch, cluster, config, definition, event, networking, pod, policy, rbac, service, storage, webhook, workload};
+use super::{
+    autoscaling, batch, certificates, cluster, config, definition, event, networking, pod, policy, rbac, service, storage, webhook,
+    workload,
+};
 use crate::registry::Resource;
 
 /// A new object.
@@ -39,7 +42,7 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
         ("rbac.authorization.k8s.io", _) => rbac::binding(object, resource.namespaced, errors),
         ("coordination.k8s.io", "leases") => cluster::lease(object, errors),
         ("scheduling.k8s.io", "priorityclasses") => cluster::priority_class(object, errors),
-        ("certificates.k8s.io", "certificatesigningrequests") => cluster::signing_request(object, errors),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificates::create(object, errors),
         ("apiregistration.k8s.io", "apiservices") => cluster::api_service(object, errors),
         ("node.k8s.io", "runtimeclasses") => cluster::runtime_class(object, errors),
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => cluster::flow_schema(object, errors),
@@ -65,6 +68,9 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
     let names = (&*resource.group, &*resource.plural);
     if names == ("apiextensions.k8s.io", "customresourcedefinitions") {
         return definition::update(new, old, errors);
+    }
+    if names == ("certificates.k8s.io", "certificatesigningrequests") {
+        return certificates::update(new, old, subresource, errors);
     }
     if !subresource.is_empty() {
         return;
@@ -100,7 +106,6 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
         }
         ("scheduling.k8s.io", "priorityclasses") => cluster::update_priority_class(new, old, errors),
         ("node.k8s.io", "runtimeclasses") => cluster::update_runtime_class(new, old, errors),
-        ("certificates.k8s.io", "certificatesigningrequests") => {}
         // What has not changed was right when it was written, or was written before there was a rule.
         _ if same_but_metadata(new, old) => {}
         _ => create(resource, new, errors),

@@ -6,6 +6,7 @@
 
 mod autoscaling;
 mod batch;
+mod certificates;
 mod cluster;
 mod config;
 mod container;

@@ -4,4 +4,5 @@ mod library;
 mod plugins;
 mod policies;
 pub(crate) mod server;
+mod trace;
 mod webhooks;

@@ -164,3 +164,21 @@ pub fn configmaps(client: &kube::Client) -> Api<DynamicObject> {
 pub fn configmap(name: &str, label: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"wh": label}}, "data": {"k": "v"}})
 }
+
+/// A server that takes the request, and hangs up. Gives its port and its authority.
+pub async fn closing() -> (u16, String) {
+    let pki = Pki::open(None, &["127.0.0.1".into()]).unwrap();
+    let config = tls::server_config(pki.serving.as_bytes(), pki.serving_key.as_bytes()).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = socket.accept().await {
+            if let Ok(mut stream) = acceptor.accept(stream).await {
+                let mut some = [0; 64];
+                let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut some).await;
+            }
+        }
+    });
+    (port, base64::engine::general_purpose::STANDARD.encode(&pki.ca))
+}

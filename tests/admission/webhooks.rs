@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use base64::Engine;
 use serde_json::{Value, json};
 use usher::Server;
 
@@ -308,4 +309,211 @@ async fn a_webhook_that_must_admit_what_serves_it_is_told_in_words() {
     assert_eq!(response.status(), 500);
     let warning = response.headers().get("warning").unwrap().to_str().unwrap();
     assert!(warning.contains("must itself admit what is created there"), "{warning}");
+}
+
+#[tokio::test]
+async fn a_webhook_that_closes_or_answers_too_much_is_told_so_and_can_be_ignored() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/flood", |_| Reply::Raw(200, "application/json", " ".repeat(9 * 1024 * 1024)));
+    configure(&client, false, "flood", vec![hooks.entry("flood", "/flood")]).await;
+    let failed = create(&configmaps(&client), configmap("w", "flood")).await.unwrap_err();
+    assert!(failed.message.contains("the response is larger than 8388608 bytes"), "{}", failed.message);
+
+    let (port, ca_bundle) = closing().await;
+    let mut closes = hooks.entry("closes", "/x");
+    closes["clientConfig"] = json!({"url": format!("https://127.0.0.1:{port}/x"), "caBundle": ca_bundle});
+    configure(&client, false, "closes", vec![closes.clone()]).await;
+    let failed = create(&configmaps(&client), configmap("w", "closes")).await.unwrap_err();
+    assert_eq!(
+        failed.message,
+        format!(
+            "Internal error occurred: failed calling webhook \"closes.example.com\": failed to call webhook: Post \"https://127.0.0.1:{port}/x?timeout=5s\": EOF"
+        )
+    );
+    for mutating in [false, true] {
+        closes["name"] = json!(format!("open{mutating}.example.com"));
+        closes["failurePolicy"] = json!("Ignore");
+        closes["objectSelector"] = json!({"matchLabels": {"wh": "open"}});
+        configure(&client, mutating, &format!("open{mutating}"), vec![closes.clone()]).await;
+    }
+    create(&configmaps(&client), configmap("w", "open")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_webhook_of_the_old_review_version_is_asked_in_it_and_may_leave_out_what_it_did_not_have() {
+    let (_server, client, hooks) = server().await;
+    let patch = base64::engine::general_purpose::STANDARD.encode(r#"[{"op":"add","path":"/data/old","value":"yes"}]"#);
+    hooks.on("/old", move |_| {
+        let review =
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "response": {"allowed": true, "patch": patch}});
+        Reply::Raw(200, "application/json", review.to_string())
+    });
+    let mut entry = hooks.entry("old", "/old");
+    entry["admissionReviewVersions"] = json!(["v0", "v1beta1", "v1"]);
+    configure(&client, true, "old", vec![entry.clone()]).await;
+    let made = create(&configmaps(&client), configmap("w", "old")).await.unwrap();
+    assert_eq!(made["data"]["old"], "yes");
+    assert_eq!(hooks.reviews.lock()[0].1["apiVersion"], "admission.k8s.io/v1beta1");
+
+    // Whoever was asked in v1 cannot answer in a version that checks less.
+    entry["name"] = json!("downgrade.example.com");
+    entry["admissionReviewVersions"] = json!(["v1"]);
+    entry["objectSelector"] = json!({"matchLabels": {"wh": "downgrade"}});
+    configure(&client, true, "downgrade", vec![entry]).await;
+    let failed = create(&configmaps(&client), configmap("w2", "downgrade")).await.unwrap_err();
+    assert!(failed.message.contains("received invalid webhook response: expected response.uid="), "{}", failed.message);
+}
+
+#[tokio::test]
+async fn a_merge_patch_counts_where_a_webhook_says_that_it_sends_one() {
+    let (_server, client, hooks) = server().await;
+    let encode = |patch: Value| base64::engine::general_purpose::STANDARD.encode(patch.to_string());
+    let merge = encode(json!({"data": {"k": null, "m": "1"}}));
+    hooks.on("/merge", move |_| Reply::Response(json!({"allowed": true, "patchType": "MergePatch", "patch": merge})));
+    configure(&client, true, "merge", vec![hooks.entry("merge", "/merge")]).await;
+    let made = create(&configmaps(&client), configmap("w", "merge")).await.unwrap();
+    assert_eq!(made["data"], json!({"m": "1"}));
+    let other = encode(json!([{"op": "add", "path": "/data/x", "value": "1"}]));
+    hooks.on("/other", move |_| Reply::Response(json!({"allowed": true, "patchType": "Strategic", "patch": other})));
+    configure(&client, true, "other", vec![hooks.entry("other", "/other")]).await;
+    let failed = create(&configmaps(&client), configmap("w2", "other")).await.unwrap_err();
+    assert!(failed.message.contains("unsupported patch type \"Strategic\""), "{}", failed.message);
+}
+
+#[tokio::test]
+async fn an_equivalent_version_is_converted_for_the_webhook_and_its_patch_back() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/hpa", |review| {
+        assert_eq!(review["request"]["object"]["spec"]["targetCPUUtilizationPercentage"], 50);
+        patched(json!([{"op": "replace", "path": "/spec/targetCPUUtilizationPercentage", "value": 60}]))
+    });
+    hooks.on("/exact", |_| Reply::Response(json!({"allowed": false})));
+    let rule =
+        json!([{"operations": ["CREATE"], "apiGroups": ["autoscaling"], "apiVersions": ["v1"], "resources": ["horizontalpodautoscalers"]}]);
+    let mut entry = hooks.entry("hpa", "/hpa");
+    entry["rules"] = rule.clone();
+    let mut exact = hooks.entry("hpa", "/exact");
+    exact["name"] = json!("exact.example.com");
+    exact["rules"] = rule;
+    exact["matchPolicy"] = json!("Exact");
+    configure(&client, true, "hpa", vec![entry, exact]).await;
+    let autoscalers = api(&client, "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", Some("default"));
+    let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}});
+    let object = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h", "labels": {"wh": "hpa"}},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "metrics": [cpu]},
+    });
+    let made = create(&autoscalers, object).await.unwrap();
+    assert_eq!(made["apiVersion"], "autoscaling/v2");
+    assert_eq!(made["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
+    let request = hooks.reviews.lock()[0].1["request"].clone();
+    assert_eq!((&request["kind"]["version"], &request["requestKind"]["version"]), (&json!("v1"), &json!("v2")));
+    assert_eq!((&request["resource"]["version"], &request["requestResource"]["version"]), (&json!("v1"), &json!("v2")));
+    assert_eq!(hooks.count("/exact"), 0);
+}
+
+#[tokio::test]
+async fn an_object_that_a_patch_made_invalid_is_refused_by_validation_not_by_the_webhook() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/invalid", |_| patched(json!([{"op": "add", "path": "/data/a~1b", "value": "not a key"}])));
+    configure(&client, true, "invalid", vec![hooks.entry("invalid", "/invalid")]).await;
+    let refused = create(&configmaps(&client), configmap("w", "invalid")).await.unwrap_err();
+    assert_eq!((refused.code, refused.reason.as_str()), (422, "Invalid"));
+    assert!(refused.message.contains("data[a/b]: Invalid value"), "{}", refused.message);
+}
+
+#[tokio::test]
+async fn fifty_mutating_webhooks_each_see_what_those_before_them_made() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/count", |review| {
+        let n: u32 = review["request"]["object"]["data"]["n"].as_str().unwrap_or("0").parse().unwrap();
+        patched(json!([{"op": "add", "path": "/data/n", "value": (n + 1).to_string()}]))
+    });
+    let entries = (0..50).map(|i| {
+        let mut entry = hooks.entry("chain", "/count");
+        entry["name"] = json!(format!("w{i}.example.com"));
+        entry
+    });
+    configure(&client, true, "chain", entries.collect()).await;
+    let made = create(&configmaps(&client), configmap("w", "chain")).await.unwrap();
+    assert_eq!(made["data"]["n"], "50");
+}
+
+#[tokio::test]
+async fn a_hanging_webhook_costs_its_timeout_and_hanging_ones_together_no_more() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/hang", |_| Reply::Hang(Duration::from_secs(20)));
+    let entries = (0..10).map(|i| {
+        let mut entry = hooks.entry("hang", "/hang");
+        entry["name"] = json!(format!("w{i}.example.com"));
+        entry["timeoutSeconds"] = json!(1);
+        entry["failurePolicy"] = json!("Ignore");
+        entry
+    });
+    configure(&client, false, "hang", entries.collect()).await;
+    let since = Instant::now();
+    create(&configmaps(&client), configmap("w", "hang")).await.unwrap();
+    assert!(since.elapsed() < Duration::from_millis(2500), "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_connection_is_admitted_like_a_write_before_anybody_is_connected() {
+    use tower::ServiceExt;
+    let (server, client, hooks) = server().await;
+    hooks.on("/exec", |review| {
+        let allowed = review["request"]["object"]["command"] != json!(["rm", "-rf", "/"]);
+        Reply::Response(
+            json!({"allowed": allowed, "status": {"message": "not with that command", "code": 403, "reason": "DangerousCommand"}}),
+        )
+    });
+    let mut entry = hooks.entry("exec", "/exec");
+    entry["rules"] =
+        json!([{"operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/exec", "pods/portforward"]}]);
+    entry["objectSelector"] = json!({});
+    configure(&client, false, "exec", vec![entry]).await;
+    let policies = api(&client, "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", None);
+    create(&policies, json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-attach"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/attach"]}]},
+            "validations": [{"expression": "object.container != 'main' && request.operation == 'CONNECT'", "message": "main is not for you"}],
+        },
+    })).await.unwrap();
+    let bindings =
+        api(&client, "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", None);
+    create(
+        &bindings,
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-attach"},
+            "spec": {"policyName": "no-attach", "validationActions": ["Deny"]},
+        }),
+    )
+    .await
+    .unwrap();
+    let connect = |path: &str| {
+        let mut request = http::Request::post(format!("/api/v1/namespaces/default/pods/p/{path}")).body(axum::body::Body::empty()).unwrap();
+        let admin = usher::request::User::new("admin", &["system:masters", "system:authenticated"]);
+        request.extensions_mut().insert(usher::authn::InProcess(std::sync::Arc::new(admin)));
+        let router = server.router();
+        async move {
+            let response = router.oneshot(request).await.unwrap();
+            let code = response.status().as_u16();
+            let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            (code, serde_json::from_slice::<Value>(&bytes).unwrap_or_default())
+        }
+    };
+    let (code, body) = connect("exec?command=rm&command=-rf&command=/&container=main&stdin=true").await;
+    assert_eq!((code, &body["reason"]), (403, &json!("DangerousCommand")), "{body}");
+    assert_eq!(body["message"], "admission webhook \"exec.example.com\" denied the request: not with that command");
+    let request = hooks.reviews.lock()[0].1["request"].clone();
+    assert_eq!((&request["operation"], &request["subResource"], &request["name"]), (&json!("CONNECT"), &json!("exec"), &json!("p")));
+    assert_eq!(request["kind"], json!({"group": "", "version": "v1", "kind": "PodExecOptions"}));
+    assert_eq!(request["object"]["stdin"], true);
+    let (code, _) = connect("exec?command=ls").await;
+    assert_ne!(code, 403, "admitted, and then whatever a connection comes to");
+    connect("portforward?ports=80").await;
+    assert_eq!(hooks.reviews.lock().last().unwrap().1["request"]["object"]["ports"], json!([80]));
+    let (code, body) = connect("attach?container=main").await;
+    assert_eq!(code, 422, "{body}");
+    assert!(body["message"].as_str().unwrap().contains("main is not for you"), "{body}");
 }

@@ -1,8 +1,9 @@
 //! What a process that runs components is told about the cluster it runs them for.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
+    controllers::certificates::CertificateAuthority,
     kubelet::Nodes,
     runtime::{Identity, LeaderElection},
 };
@@ -16,6 +17,8 @@ pub struct Options {
     pub leader_election: Option<LeaderElection>,
     /// The certificate authority of the server, in PEM, for `kube-root-ca.crt`. Without it that is not published.
     pub root_ca: Option<String>,
+    /// What the built-in signers sign CertificateSigningRequests with. Without it nothing is signed.
+    pub cluster_signing: Option<Arc<CertificateAuthority>>,
     /// The range that the nodes' Pod ranges are cut from.
     pub cluster_cidr: String,
     /// How long the prefix of a node's range is.
@@ -36,6 +39,7 @@ impl Default for Options {
             watch_identity: Identity::controller_manager(),
             leader_election: None,
             root_ca: None,
+            cluster_signing: None,
             cluster_cidr: "10.244.0.0/16".into(),
             node_cidr_mask_size: 24,
             node_monitor_grace_period: Duration::from_secs(50),

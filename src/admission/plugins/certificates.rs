@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use futures::future::BoxFuture;
-use x509_parser::prelude::FromDer;
+use usher_components::controllers::certificates::CertificateRequest;
 
 use crate::admission::{Operation, Validate, Write};
 use crate::authz::{Attributes, Authorizer};
@@ -116,12 +116,6 @@ impl Validate for CertificateSubjectRestriction {
 
 /// The organisations that a request asks to be certified; none if it is no request.
 fn organizations(encoded: &str) -> Vec<String> {
-    let read = || {
-        let pem = base64::engine::general_purpose::STANDARD.decode(encoded).ok()?;
-        let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
-        let (_, request) = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).ok()?;
-        let subject = &request.certification_request_info.subject;
-        Some(subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect())
-    };
-    read().unwrap_or_default()
+    let pem = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+    CertificateRequest::from_pem(&pem).map(|request| request.organizations).unwrap_or_default()
 }

@@ -22,6 +22,10 @@ impl Mutate for NamespaceAutoProvision {
         write.operation == Operation::Create && write.resource.namespaced && !write.dry_run && self.0.namespace(&write.namespace).is_none()
     }
 
+    fn is_compared(&self) -> bool {
+        false
+    }
+
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             let name = &write.namespace;

@@ -23,8 +23,12 @@ impl Mutate for NamespaceLifecycle {
     fn handles(&self, write: &Write) -> bool {
         match write.is_of("", "namespaces") {
             true => write.operation == Operation::Delete,
-            false => write.operation != Operation::Delete && write.resource.namespaced,
+            false => matches!(write.operation, Operation::Create | Operation::Update) && write.resource.namespaced,
         }
+    }
+
+    fn is_compared(&self) -> bool {
+        false
     }
 
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {

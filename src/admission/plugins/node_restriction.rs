@@ -45,6 +45,10 @@ impl Mutate for NodeRestriction {
         node_of(&write.user).is_some()
     }
 
+    fn is_compared(&self) -> bool {
+        false
+    }
+
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             let node = match node_of(&write.user) {

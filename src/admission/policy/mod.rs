@@ -25,6 +25,9 @@ use crate::registry::Resource;
 use crate::status::Status;
 use definition::{Binding, Policy};
 
+/// Why most policies are passed over.
+const NO_RULE: &str = "no rule is about this resource and operation";
+
 /// What both steps need to evaluate policies.
 pub struct Evaluator {
     /// The cluster, for selectors, namespaces and params.
@@ -52,12 +55,13 @@ impl Denial {
         let binding = self.binding.as_ref().map(|b| format!(" with binding '{b}'")).unwrap_or_default();
         let message = format!("{subject} '{}'{binding} denied request: {}", self.policy, self.message);
         let mut status = write.forbidden(&message);
-        (status.reason, status.code) = match self.reason.as_str() {
+        let (reason, code) = match self.reason.as_str() {
             "Forbidden" => ("Forbidden", 403),
             "Unauthorized" => ("Unauthorized", 401),
             "RequestEntityTooLarge" => ("RequestEntityTooLarge", 413),
             _ => ("Invalid", 422),
         };
+        (status.reason, status.code) = (reason.into(), code);
         status.cause("", message, "")
     }
 }
@@ -66,6 +70,8 @@ impl Denial {
 pub enum Applies {
     /// It is.
     Yes(Arc<Resource>),
+    /// It is for requests of another sort, of which there are too many to tell of each.
+    Elsewhere,
     /// It is not; the trace knows why.
     No,
     /// That could not be decided.
@@ -78,6 +84,7 @@ impl Evaluator {
         let since = Instant::now();
         match policy.criteria.matches(write, &self.cluster) {
             Ok(Match::Yes(resource)) => Applies::Yes(resource),
+            Ok(Match::Elsewhere) => Applies::Elsewhere,
             Ok(Match::No(why)) => {
                 skipped(hop, write, &policy.name, None, &why, since);
                 Applies::No
@@ -92,6 +99,10 @@ impl Evaluator {
         let since = Instant::now();
         match criteria.matches(write, &self.cluster) {
             Ok(Match::Yes(_)) => Ok(true),
+            Ok(Match::Elsewhere) => {
+                skipped(hop, write, &policy.name, Some(&binding.name), NO_RULE, since);
+                Ok(false)
+            }
             Ok(Match::No(why)) => {
                 skipped(hop, write, &policy.name, Some(&binding.name), &why, since);
                 Ok(false)

@@ -10,11 +10,12 @@ use usher_cel::{Budget, RUNTIME_BUDGET};
 
 use super::definition::{Binding, Mutation, Policy};
 use super::snapshot::Policies;
-use super::{Applies, Denial, Evaluator, params, validating};
+use super::{Applies, Denial, Evaluator, NO_RULE, params, validating};
 use crate::admission::review::Versioned;
-use crate::admission::{Mutate, Operation, Write, matching};
+use crate::admission::stack::Passed;
+use crate::admission::{Mutate, Operation, Write, diff, matching};
 use crate::api::apply::typed::{Type, merge, validate};
-use crate::api::patch;
+use crate::api::{convert, patch};
 use crate::registry::Resource;
 use crate::status::Status;
 
@@ -38,17 +39,24 @@ impl Mutate for MutatingAdmissionPolicy {
             && matches!(write.operation, Operation::Create | Operation::Update | Operation::Connect)
     }
 
+    fn is_compared(&self) -> bool {
+        false
+    }
+
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             let round = write.reinvocation.round;
             write.reinvocation.policies.begin(round, write.object.as_ref());
             let snapshot = self.policies.load();
-            let plural = write.resource.plural.clone();
+            let (plural, since) = (write.resource.plural.clone(), Instant::now());
+            let mut elsewhere = snapshot.bound.len();
             for position in snapshot.index.candidates(&plural) {
                 let bound = &snapshot.bound[position];
                 let policy = &bound.policy;
-                let resource = match self.evaluator.applies("mutate", policy, write) {
-                    Applies::No => continue,
+                let applies = self.evaluator.applies("mutate", policy, write);
+                elsewhere -= usize::from(!matches!(applies, Applies::Elsewhere));
+                let resource = match applies {
+                    Applies::Elsewhere | Applies::No => continue,
                     Applies::Yes(resource) => resource,
                     Applies::Error(why) => {
                         failed(policy, None, format!("failed to configure policy: {why}"), write)?;
@@ -59,6 +67,7 @@ impl Mutate for MutatingAdmissionPolicy {
                     self.binding(policy, binding, &resource, write).await?;
                 }
             }
+            Passed::of(elsewhere).tell("mutate", "policies", NO_RULE, write, since);
             write.reinvocation.policies.end(round, write.object.as_ref());
             Ok(())
         })
@@ -100,7 +109,7 @@ impl MutatingAdmissionPolicy {
                     let changed = write.object.as_ref() != Some(&object);
                     let mut detail = json!({"binding": &*binding.name, "cost": cost});
                     if changed {
-                        detail["diff"] = diff(write.object(), &object);
+                        detail["patch"] = diff::shown(&write.resource.kind, diff::patch(write.object(), &object));
                         write.object = Some(object);
                         write.reinvocation.policies.changed();
                         write.reinvocation.wanted = true;
@@ -152,8 +161,8 @@ impl MutatingAdmissionPolicy {
                 }
             };
         }
-        if versioned.is_some() && object["apiVersion"] == resource.group_version() {
-            object["apiVersion"] = write.resource.group_version().into();
+        if versioned.is_some() && write.is_own_kind() {
+            object = convert::between(object, resource, &write.resource);
         }
         Ok(Some((write.redecode(object)?, budget.used())))
     }
@@ -191,30 +200,5 @@ fn atomic(value: &Value, of: &Type<'_>, path: &str) -> Option<String> {
             items.iter().enumerate().find_map(|(i, item)| atomic(item, &of.items(), &format!("{path}[{i}]")))
         }
         _ => None,
-    }
-}
-
-/// What changed, as a merge patch.
-pub fn diff(before: &Value, after: &Value) -> Value {
-    match (before, after) {
-        (Value::Object(before), Value::Object(after)) => {
-            let mut changes = serde_json::Map::new();
-            for (key, value) in after {
-                match before.get(key) {
-                    Some(old) if old == value => {}
-                    Some(old) => {
-                        changes.insert(key.clone(), diff(old, value));
-                    }
-                    None => {
-                        changes.insert(key.clone(), value.clone());
-                    }
-                }
-            }
-            for key in before.keys().filter(|key| !after.contains_key(*key)) {
-                changes.insert(key.clone(), Value::Null);
-            }
-            changes.into()
-        }
-        _ => after.clone(),
     }
 }

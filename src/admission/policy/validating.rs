@@ -11,9 +11,10 @@ use usher_cel::{Activation, Budget, RUNTIME_BUDGET};
 
 use super::definition::{Binding, Expression, Policy, Validation};
 use super::snapshot::Policies;
-use super::{Applies, Denial, Evaluator, check, params};
+use super::{Applies, Denial, Evaluator, NO_RULE, check, params};
 use crate::admission::expression::{Input, failure};
 use crate::admission::review::Versioned;
+use crate::admission::stack::Passed;
 use crate::admission::{Validate, Write, matching};
 use crate::registry::Resource;
 use crate::status::Status;
@@ -22,6 +23,10 @@ use crate::status::Status;
 const MAX_MESSAGE_BYTES: usize = 5120;
 /// The most bytes of an audit annotation; what is longer is cut.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
+
+/// How many parts of a failed expression are told, and how long their values may be.
+const MAX_VALUES: usize = 40;
+const MAX_VALUE_BYTES: usize = 512;
 
 /// The plugin.
 pub struct ValidatingAdmissionPolicy {
@@ -54,13 +59,17 @@ impl Validate for ValidatingAdmissionPolicy {
             // The variables are the same for every policy that means the same version of the resource.
             let mut inputs: Vec<(Arc<Resource>, Option<Versioned>)> = Vec::new();
             let mut applying = Vec::new();
+            let since = Instant::now();
+            let mut elsewhere = snapshot.bound.len();
             for position in snapshot.index.candidates(&write.resource.plural) {
                 let bound = &snapshot.bound[position];
                 if is_exempt && !bound.policy.is_static {
                     continue;
                 }
-                match self.evaluator.applies("validate", &bound.policy, write) {
-                    Applies::No => {}
+                let applies = self.evaluator.applies("validate", &bound.policy, write);
+                elsewhere -= usize::from(!matches!(applies, Applies::Elsewhere));
+                match applies {
+                    Applies::Elsewhere | Applies::No => {}
                     Applies::Error(why) => run.misconfigured(&bound.policy, None, &why),
                     Applies::Yes(resource) => {
                         let at = inputs.iter().position(|(r, _)| Arc::ptr_eq(r, &resource)).unwrap_or_else(|| {
@@ -72,6 +81,7 @@ impl Validate for ValidatingAdmissionPolicy {
                     }
                 }
             }
+            Passed::of(elsewhere).tell("validate", "policies", NO_RULE, write, since);
             if applying.is_empty() && run.denials.is_empty() {
                 return Ok(());
             }
@@ -160,23 +170,43 @@ impl Run<'_> {
                 Err(why) => failed.push((index, Some(why))),
             }
         }
+        let cost = budget.used();
+        let mut said = None;
+        let first = failed.first().map(|(index, _)| *index);
         for (index, error) in failed {
             let validation = &policy.validations[index];
-            match error {
-                Some(_) if policy.fails_open => {}
-                Some(why) => self.deny(policy, binding, index, why, ""),
-                None => {
-                    let message = message(validation, &activation, &mut budget);
-                    self.deny(policy, binding, index, message, &validation.reason);
+            let (message, reason) = match error {
+                Some(why) if policy.fails_open => {
+                    said.get_or_insert(why);
+                    continue;
                 }
-            }
+                Some(why) => (why, ""),
+                None => (message(validation, &activation, &mut budget), validation.reason.as_str()),
+            };
+            said.get_or_insert_with(|| message.clone());
+            self.deny(policy, binding, index, message, reason);
         }
         self.annotate(policy, binding, &activation);
-        let verdict = if self.denials.len() > before { "denied" } else { "allowed" };
-        let mut detail = json!({"binding": &*binding.name, "cost": budget.used()});
-        if let Some(denial) = self.denials.get(before) {
-            detail["because"] = json!(denial.message);
+        let mut detail = json!({"binding": &*binding.name, "cost": cost});
+        let said = said.or_else(|| self.denials.get(before).map(|denial| denial.message.clone()));
+        if let Some(message) = said {
+            detail["because"] = json!(message);
+            detail["message"] = json!(message);
         }
+        if let Some(index) = first {
+            let expression = &policy.validations[index].expression;
+            detail["expression"] = json!(expression.source);
+            // What a Secret holds stays in it.
+            if &*write.resource.kind != "Secret" {
+                detail["values"] = values(expression, &activation);
+            }
+        }
+        let verdict = match (self.denials.len() > before, first) {
+            (true, _) => "denied",
+            (false, None) => "allowed",
+            (false, Some(_)) if policy.fails_open && !binding.actions.iter().any(|action| action != "Deny") => "failed open",
+            (false, Some(_)) => "noted",
+        };
         write.context.trace.step_with("validate", policy.name.to_string(), verdict, since, Some(detail));
     }
 
@@ -259,6 +289,34 @@ pub fn run<'a>(expression: &'a Expression, activation: &Activation<'a>, budget: 
 
 fn evaluate<'a>(expression: &'a Expression, activation: &Activation<'a>, budget: &mut Budget) -> Result<Option<bool>, String> {
     run(expression, activation, budget).map(|value| value.as_bool())
+}
+
+/// The values of the parts of an expression that came out wrong, for whoever asks why. Evaluated anew: it is only worth it then.
+fn values<'a>(expression: &'a Expression, activation: &Activation<'a>) -> Value {
+    let Ok(program) = &expression.program else { return Value::Null };
+    let explanation = program.explain(activation, &mut Budget::new(RUNTIME_BUDGET));
+    let mut told: Vec<Value> = Vec::new();
+    for step in &explanation.steps {
+        let value = match &step.value {
+            Ok(value) => value.to_json().unwrap_or_else(|_| json!(value.type_of().to_string())),
+            Err(error) => json!(error.to_string()),
+        };
+        // A literal says itself; a large value says nothing that anybody reads.
+        let text = value.to_string();
+        let is_literal = text == step.text || text.trim_matches('"') == step.text.trim_matches(['"', '\'']);
+        if is_literal {
+            continue;
+        }
+        let value = if text.len() > MAX_VALUE_BYTES { json!(format!("({} bytes)", text.len())) } else { value };
+        let entry = json!({"expression": step.text, "value": value});
+        if !told.contains(&entry) {
+            told.push(entry);
+        }
+        if told.len() == MAX_VALUES {
+            break;
+        }
+    }
+    told.into()
 }
 
 /// What a failed validation says: what its expression computes, what it was given, or the expression itself.

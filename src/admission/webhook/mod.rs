@@ -25,6 +25,9 @@ use client::Clients;
 use configuration::Hook;
 use response::Answer;
 
+/// Why most webhooks are not called.
+const NO_RULE: &str = "no rule is about this resource and operation";
+
 /// What both steps need to call webhooks.
 pub struct Caller {
     /// The cluster, for selectors and Services.
@@ -45,8 +48,15 @@ pub enum Failure {
 }
 
 impl Caller {
-    /// Whether a webhook is to be called for a write, and for which version of the resource; leaves in the trace why not.
-    pub fn should_call(&self, hop: &'static str, hook: &Hook, write: &Write) -> Result<Option<Arc<Resource>>, Status> {
+    /// Whether a webhook is to be called for a write, and for which version of the resource; leaves in the trace why not, and counts
+    /// those in `elsewhere` that are for requests of another sort.
+    pub fn should_call(
+        &self,
+        hop: &'static str,
+        hook: &Hook,
+        write: &Write,
+        elsewhere: &mut usize,
+    ) -> Result<Option<Arc<Resource>>, Status> {
         let since = Instant::now();
         let skipped = |why: &str| {
             write.context.trace.step_with(
@@ -59,6 +69,10 @@ impl Caller {
         };
         let resource = match hook.criteria.matches(write, &self.cluster)? {
             Match::Yes(resource) => resource,
+            Match::Elsewhere => {
+                *elsewhere += 1;
+                return Ok(None);
+            }
             Match::No(why) => {
                 skipped(&why);
                 return Ok(None);
@@ -107,7 +121,8 @@ impl Caller {
         };
         let received = received.map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
         let value = received.decode().map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
-        response::verify(value, &uid, mutating).map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))
+        response::verify(value, api_version, &uid, mutating)
+            .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))
     }
 }
 

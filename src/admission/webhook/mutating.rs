@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::configuration::{Hook, Hooks};
 use super::response::{Answer, PatchType, denial};
-use super::{Caller, Failure, detail, failed_closed, take_notes};
-use crate::admission::{Mutate, Write, matching};
-use crate::api::patch;
+use super::{Caller, Failure, NO_RULE, detail, failed_closed, take_notes};
+use crate::admission::stack::Passed;
+use crate::admission::{Mutate, Write, diff, matching};
+use crate::api::{convert, patch};
 use crate::registry::Resource;
 use crate::status::Status;
 
@@ -32,16 +33,23 @@ impl Mutate for MutatingAdmissionWebhook {
         !self.hooks.load().index.is_empty() && !matching::is_exempt(write) && !matching::is_servers_own(write)
     }
 
+    fn is_compared(&self) -> bool {
+        false
+    }
+
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             let round = write.reinvocation.round;
             write.reinvocation.webhooks.begin(round, write.object.as_ref());
             let snapshot = self.hooks.load();
-            let plural = write.resource.plural.clone();
+            let (plural, since) = (write.resource.plural.clone(), Instant::now());
+            let mut elsewhere = snapshot.hooks.len() - snapshot.index.candidates(&plural).count();
             for position in snapshot.index.candidates(&plural) {
                 let hook = &snapshot.hooks[position];
-                let Some(resource) = self.caller.should_call("mutate", hook, write)? else { continue };
+                let Some(resource) = self.caller.should_call("mutate", hook, write, &mut elsewhere)? else { continue };
                 if !write.reinvocation.webhooks.is_due(round, &hook.id) {
+                    let because = json!({"because": "nothing changed that it has not seen"});
+                    write.context.trace.step_with("mutate", hook.name.to_string(), "skipped", Instant::now(), detail(hook, because));
                     continue;
                 }
                 let changed = self.invoke(hook, position, &resource, write).await?;
@@ -53,6 +61,7 @@ impl Mutate for MutatingAdmissionWebhook {
                     write.reinvocation.webhooks.invoked(hook.id.clone());
                 }
             }
+            Passed::of(elsewhere).tell("mutate", "webhooks", NO_RULE, write, since);
             write.reinvocation.webhooks.end(round, write.object.as_ref());
             Ok(())
         })
@@ -70,7 +79,7 @@ impl MutatingAdmissionWebhook {
             Err(Failure::Refused(status)) => return Err(status),
             Err(Failure::Call(why)) => {
                 let verdict = if hook.fails_open { "failed open" } else { "failed closed" };
-                write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, json!({"error": why})));
+                write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, json!({"because": why})));
                 if !hook.fails_open {
                     return Err(failed_closed(hook, write, &why));
                 }
@@ -91,15 +100,25 @@ impl MutatingAdmissionWebhook {
             annotate(write, hook, &place, false);
             return Err(status);
         }
+        let before = (answer.patch_type == PatchType::Merge).then(|| write.object.clone()).flatten();
         let changed = match apply(hook, &answer, resource, write) {
             Ok(changed) => changed,
             Err(Failure::Refused(status)) => return Err(status),
             Err(Failure::Call(why)) if hook.fails_open => {
-                write.context.trace.step_with("mutate", hook.name.to_string(), "failed open", since, detail(hook, json!({"error": why})));
+                write.context.trace.step_with("mutate", hook.name.to_string(), "failed open", since, detail(hook, json!({"because": why})));
                 write.context.trace.annotate(format!("failed-open.mutation.webhook.admission.k8s.io/{place}"), &*hook.name);
                 return Ok(false);
             }
-            Err(Failure::Call(why)) => return Err(failed_closed(hook, write, &why)),
+            Err(Failure::Call(why)) => {
+                write.context.trace.step_with(
+                    "mutate",
+                    hook.name.to_string(),
+                    "failed closed",
+                    since,
+                    detail(hook, json!({"because": why})),
+                );
+                return Err(failed_closed(hook, write, &why));
+            }
         };
         annotate(write, hook, &place, changed.is_some());
         if let Some(patch) = &changed {
@@ -111,7 +130,13 @@ impl MutatingAdmissionWebhook {
             );
         }
         let verdict = if changed.is_some() { "mutated" } else { "allowed" };
-        write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, json!({"patch": changed})));
+        let told = match (&changed, &before, &write.object) {
+            // As it came, unless it is a merge patch or about what must not be told.
+            (Some(Value::Array(operations)), ..) => json!({"patch": diff::shown(&write.resource.kind, operations.clone())}),
+            (Some(_), Some(before), Some(after)) => json!({"patch": diff::shown(&write.resource.kind, diff::patch(before, after))}),
+            _ => json!({}),
+        };
+        write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, told));
         Ok(changed.is_some())
     }
 }
@@ -144,17 +169,19 @@ fn apply(hook: &Hook, answer: &Answer, resource: &Resource, write: &mut Write) -
         return Err(refused(text));
     };
     let mut object = before.clone();
-    let converted = resource.version != write.resource.version || resource.group != write.resource.group;
-    if converted && object["apiVersion"] == write.resource.group_version() {
-        object["apiVersion"] = resource.group_version().into();
+    // The patch is about what the webhook saw.
+    let other_version = resource.version != write.resource.version || resource.group != write.resource.group;
+    let converted = other_version && write.is_own_kind();
+    if converted {
+        object = convert::between(object, &write.resource, resource);
     }
     match &answer.patch_type {
         PatchType::Json => patch::json::apply(&mut object, &patch).map_err(|e| refused(e.to_string()))?,
         PatchType::Merge => patch::merge::apply(&mut object, patch.clone()).map_err(|e| refused(e.to_string()))?,
         PatchType::Unknown(other) => return Err(Failure::Call(format!("unsupported patch type {other:?}"))),
     }
-    if converted && object["apiVersion"] == resource.group_version() {
-        object["apiVersion"] = write.resource.group_version().into();
+    if converted {
+        object = convert::between(object, resource, &write.resource);
     }
     let object = write.redecode(object).map_err(refused)?;
     if write.object.as_ref() == Some(&object) {

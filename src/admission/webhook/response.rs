@@ -33,18 +33,18 @@ pub struct Answer {
     pub warnings: Vec<String>,
 }
 
-/// Checks an answer.
+/// Checks an answer to a review of a version: `v1` is strict, `v1beta1` as lenient as it always was.
 ///
 /// # Errors
 /// What is wrong with it, in the words of a real server.
-pub fn verify(review: Value, uid: &str, mutating: bool) -> Result<Answer, String> {
+pub fn verify(review: Value, asked: &str, uid: &str, mutating: bool) -> Result<Answer, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&review["apiVersion"]), text(&review["kind"]));
     let response = &review["response"];
     if !response.is_object() {
         return Err("webhook response was absent".into());
     }
-    let is_v1 = api_version != "admission.k8s.io/v1beta1" && !(api_version.is_empty() && kind.is_empty() && response.get("uid").is_none());
+    let is_v1 = asked == "admission.k8s.io/v1";
     if is_v1 {
         let got = text(&response["uid"]);
         if got != uid {
@@ -97,7 +97,7 @@ pub fn denial(webhook: &str, result: &Value) -> Status {
         (message, _) => format!("{denied}: {message}"),
     };
     let code = result["code"].as_u64().and_then(|code| u16::try_from(code).ok()).filter(|code| (400..600).contains(code)).unwrap_or(400);
-    let mut status = Status::new(code, known_reason(text("reason")), message);
+    let mut status = Status::new(code, text("reason").to_owned(), message);
     let details = &result["details"];
     if details.is_object() {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -114,32 +114,6 @@ pub fn denial(webhook: &str, result: &Value) -> Status {
     status
 }
 
-/// The reasons that Kubernetes knows; another one would mean nothing to a client.
-pub fn known_reason(reason: &str) -> &'static str {
-    const REASONS: &[&str] = &[
-        "Unauthorized",
-        "Forbidden",
-        "NotFound",
-        "AlreadyExists",
-        "Conflict",
-        "Gone",
-        "Invalid",
-        "ServerTimeout",
-        "StoreReadError",
-        "Timeout",
-        "TooManyRequests",
-        "BadRequest",
-        "MethodNotAllowed",
-        "NotAcceptable",
-        "RequestEntityTooLarge",
-        "UnsupportedMediaType",
-        "InternalError",
-        "Expired",
-        "ServiceUnavailable",
-    ];
-    REASONS.iter().find(|known| **known == reason).copied().unwrap_or("")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,12 +125,15 @@ mod tests {
 
     #[test]
     fn an_answer_must_echo_the_uid_and_be_a_review() {
-        assert_eq!(verify(answer(Value::Null), "u", true).unwrap_err(), "webhook response was absent");
-        assert_eq!(verify(answer(json!({"uid": "x", "allowed": true})), "u", true).unwrap_err(), "expected response.uid=\"u\", got \"x\"");
+        assert_eq!(verify(answer(Value::Null), "admission.k8s.io/v1", "u", true).unwrap_err(), "webhook response was absent");
+        assert_eq!(
+            verify(answer(json!({"uid": "x", "allowed": true})), "admission.k8s.io/v1", "u", true).unwrap_err(),
+            "expected response.uid=\"u\", got \"x\""
+        );
         let mut other = answer(json!({"uid": "u", "allowed": true}));
         other["kind"] = json!("Pod");
         assert_eq!(
-            verify(other, "u", true).unwrap_err(),
+            verify(other, "admission.k8s.io/v1", "u", true).unwrap_err(),
             "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/v1, Kind=Pod"
         );
     }
@@ -164,8 +141,13 @@ mod tests {
     #[test]
     fn a_patch_needs_its_type_and_a_mutating_webhook() {
         let patched = answer(json!({"uid": "u", "allowed": true, "patch": "W10="}));
-        assert_eq!(verify(patched.clone(), "u", true).unwrap_err(), "webhook returned response.patch but not response.patchType");
-        assert_eq!(verify(patched, "u", false).unwrap_err(), "validating webhook may not return response.patch");
+        assert_eq!(
+            verify(patched.clone(), "admission.k8s.io/v1", "u", true).unwrap_err(),
+            "webhook returned response.patch but not response.patchType"
+        );
+        let old = verify(patched.clone(), "admission.k8s.io/v1beta1", "u", true).unwrap();
+        assert_eq!((old.patch, old.patch_type), (b"[]".to_vec(), PatchType::Json), "the old version had one sort of patch only");
+        assert_eq!(verify(patched, "admission.k8s.io/v1", "u", false).unwrap_err(), "validating webhook may not return response.patch");
     }
 
     #[test]
@@ -176,8 +158,9 @@ mod tests {
             (400, "admission webhook \"w.example.com\" denied the request without explanation")
         );
         let status = denial("w.example.com", &json!({"code": 418, "reason": "Gone", "message": "teapot"}));
-        assert_eq!((status.code, status.reason), (418, "Gone"));
+        assert_eq!((status.code, &*status.reason), (418, "Gone"));
         assert_eq!(status.message, "admission webhook \"w.example.com\" denied the request: teapot");
         assert_eq!(denial("w", &json!({"code": 200})).code, 400);
+        assert_eq!(denial("w", &json!({"reason": "OutOfTea"})).reason, "OutOfTea", "a reason of the webhook's own is told as it is");
     }
 }

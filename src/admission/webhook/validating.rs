@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::configuration::{Hook, Hooks};
 use super::response::denial;
-use super::{Caller, Failure, detail, failed_closed, take_notes};
+use super::{Caller, Failure, NO_RULE, detail, failed_closed, take_notes};
+use crate::admission::stack::Passed;
 use crate::admission::{Validate, Write, matching};
 use crate::registry::Resource;
 use crate::status::Status;
@@ -35,12 +36,15 @@ impl Validate for ValidatingAdmissionWebhook {
         Box::pin(async move {
             let snapshot = self.hooks.load();
             let mut called = Vec::new();
+            let since = Instant::now();
+            let mut elsewhere = snapshot.hooks.len() - snapshot.index.candidates(&write.resource.plural).count();
             for position in snapshot.index.candidates(&write.resource.plural) {
                 let hook = &snapshot.hooks[position];
-                if let Some(resource) = self.caller.should_call("validate", hook, write)? {
+                if let Some(resource) = self.caller.should_call("validate", hook, write, &mut elsewhere)? {
                     called.push((hook.clone(), resource));
                 }
             }
+            Passed::of(elsewhere).tell("validate", "webhooks", NO_RULE, write, since);
             let calls = called.iter().enumerate().map(|(index, (hook, resource))| self.invoke(hook, index, resource, write));
             join_all(calls).await.into_iter().collect()
         })
@@ -64,12 +68,12 @@ impl ValidatingAdmissionWebhook {
             }
             Err(Failure::Refused(status)) => Err(status),
             Err(Failure::Call(why)) if hook.fails_open => {
-                trace.step_with("validate", hook.name.to_string(), "failed open", since, detail(hook, json!({"error": why})));
+                trace.step_with("validate", hook.name.to_string(), "failed open", since, detail(hook, json!({"because": why})));
                 trace.annotate(format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}"), &*hook.name);
                 Ok(())
             }
             Err(Failure::Call(why)) => {
-                trace.step_with("validate", hook.name.to_string(), "failed closed", since, detail(hook, json!({"error": why})));
+                trace.step_with("validate", hook.name.to_string(), "failed closed", since, detail(hook, json!({"because": why})));
                 Err(failed_closed(hook, write, &why))
             }
         }

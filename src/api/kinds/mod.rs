@@ -1,5 +1,6 @@
 //! The small strategies: what a built-in kind does by code because no table can say it.
 
+mod certificates;
 pub(super) mod definitions;
 mod jobs;
 mod namespaces;
@@ -11,13 +12,15 @@ use serde_json::Value;
 use super::Api;
 use super::strategy::Phase;
 use crate::registry::Resource;
+use crate::request::User;
 use crate::status::Status;
 
 /// Before a new object is validated.
-pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Value) -> Result<(), Status> {
+pub async fn prepare_for_create(api: &Api, resource: &Resource, user: &User, object: &mut Value) -> Result<(), Status> {
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pods::prepare_for_create(object),
         ("", "namespaces") => namespaces::prepare_for_create(object),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificates::prepare_for_create(object, user),
         ("batch", "jobs") => jobs::prepare_for_create(object),
         ("apiregistration.k8s.io", "apiservices") if !object["spec"]["service"].is_object() => {
             let now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -36,6 +39,7 @@ pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, ol
         ("", "pods") => pods::prepare_for_update(phase, old, new),
         ("", "namespaces") => namespaces::prepare_for_update(phase, old, new),
         ("apiextensions.k8s.io", "customresourcedefinitions") => definitions::prepare_for_update(api, phase, new),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificates::prepare_for_update(api, phase, old, new),
         ("", "services") if phase == Phase::Main => return services::prepare_for_update(api, old, new).await,
         _ => {}
     }

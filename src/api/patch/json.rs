@@ -368,7 +368,7 @@ mod tests {
     fn more_than_ten_thousand_operations_are_too_many() {
         let operations = vec![json!({"op": "test", "path": "/a", "value": 1}); MAX_OPERATIONS + 1];
         let status = Status::from(patched(json!({"a": 1}), &Value::Array(operations)).expect_err("refused"));
-        assert_eq!((status.code, status.reason), (413, "RequestEntityTooLarge"));
+        assert_eq!((status.code, &*status.reason), (413, "RequestEntityTooLarge"));
         assert_eq!(status.message, "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001");
     }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::Api;
 use crate::object::{meta, meta_mut};
 use crate::registry::Resource;
+use crate::request::User;
 use crate::status::Status;
 
 /// Which half of an object a write is about.
@@ -93,7 +94,7 @@ fn has_status(resource: &Resource) -> bool {
 }
 
 /// A new object: no status of the client's, generation 1, and what the kind adds.
-pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Value) -> Result<(), Status> {
+pub async fn prepare_for_create(api: &Api, resource: &Resource, user: &User, object: &mut Value) -> Result<(), Status> {
     let metadata = meta_mut(object);
     if is_counted(resource) {
         metadata.insert("generation".into(), json!(1));
@@ -107,7 +108,7 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, object: &mut Val
         // What a typed server always writes of a status is there from the beginning.
         crate::schema::default::apply_defaults(object, resource);
     }
-    super::kinds::prepare_for_create(api, resource, object).await
+    super::kinds::prepare_for_create(api, resource, user, object).await
 }
 
 /// What a client cannot change: uid, times, and whether the object is being deleted.

@@ -33,18 +33,16 @@ impl Compiled {
         Compiled { rules, hints, all }
     }
 
-    /// Whether a rule allows what is asked; `hint` is that of the question.
-    pub fn allow(&self, info: &RequestInfo, verb: &str, hint: Hint) -> bool {
+    /// The first rule that allows what is asked; `hint` is that of the question.
+    pub fn allowing(&self, info: &RequestInfo, verb: &str, hint: Hint) -> Option<&Rule> {
         if !self.all.may_cover(hint) {
-            return false;
+            return None;
         }
-        self.hints.iter().zip(&self.rules).any(|(of_rule, rule)| {
-            of_rule.may_cover(hint)
-                && match info.is_resource {
-                    true => rule.allows_resource(verb, &info.group, &info.resource, &info.subresource, &info.name),
-                    false => rule.allows_path(verb, &info.path),
-                }
-        })
+        let allows = |rule: &Rule| match info.is_resource {
+            true => rule.allows_resource(verb, &info.group, &info.resource, &info.subresource, &info.name),
+            false => rule.allows_path(verb, &info.path),
+        };
+        self.hints.iter().zip(&self.rules).find(|(of_rule, rule)| of_rule.may_cover(hint) && allows(rule)).map(|(_, rule)| rule)
     }
 }
 
@@ -123,7 +121,7 @@ mod tests {
                             false => rule.allows_path(verb, &info.path),
                         };
                         assert_eq!(
-                            compiled.allow(&info, verb, Hint::of_question(&info, verb)),
+                            compiled.allowing(&info, verb, Hint::of_question(&info, verb)).is_some(),
                             plain,
                             "{rule:?} {method} {path} {special}"
                         );

@@ -78,6 +78,27 @@ pub struct Grant {
     pub repeated: bool,
 }
 
+impl Grant {
+    /// The binding, as kind, namespace where it has one, and name.
+    pub fn binding(&self) -> String {
+        named("RoleBinding", &self.binding.1, &self.binding.0)
+    }
+}
+
+impl Role {
+    /// The role in the same form.
+    pub fn reference(&self) -> String {
+        named("Role", &self.namespace, &self.name)
+    }
+}
+
+fn named(kind: &str, namespace: &str, name: &str) -> String {
+    match namespace.is_empty() {
+        true => ["Cluster", kind, "/", name].concat(),
+        false => [kind, "/", namespace, "/", name].concat(),
+    }
+}
+
 #[derive(Default)]
 struct AlreadyHashed(u64);
 

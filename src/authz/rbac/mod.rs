@@ -11,10 +11,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde_json::Map;
 
 use crate::request::User;
 
-use super::{Attributes, Authorizer, Decision, ResolvedRules};
+use super::{Attributes, Authorizer, Decision, Explained, ResolvedRules};
 use compiled::{Compiled, Hint};
 use index::{GROUP, Grant, Index, SubjectKind};
 use rule::Rule;
@@ -47,6 +48,11 @@ impl Rbac {
 
     /// Decides at once.
     pub fn decide_now(&self, attributes: &Attributes) -> Decision {
+        self.decide_with(attributes, |_, _| ())
+    }
+
+    /// Decides, and hands on the grant and the rule that allow.
+    fn decide_with(&self, attributes: &Attributes, mut found: impl FnMut(&Grant, &Rule)) -> Decision {
         let info = &*attributes.info;
         let verb = info.verb();
         let hint = Hint::of_question(info, verb);
@@ -59,11 +65,13 @@ impl Rbac {
                 note(&mut missing, not_found(grant));
                 return false;
             };
-            let found = !grant.repeated && rules.allow(info, verb, hint);
-            if found {
-                source = Some(grant.source.clone());
+            if grant.repeated {
+                return false;
             }
-            found
+            let Some(rule) = rules.allowing(info, verb, hint) else { return false };
+            source = Some(grant.source.clone());
+            found(grant, rule);
+            true
         });
         match source {
             Some(source) => Decision::Allow(Cow::Owned(["RBAC: allowed by ", &source].concat())),
@@ -126,6 +134,17 @@ impl Authorizer for Rbac {
 
     fn decide<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Decision> {
         Box::pin(std::future::ready(self.decide_now(attributes)))
+    }
+
+    fn explain<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Explained> {
+        let mut detail = Map::new();
+        let decision = self.decide_with(attributes, |grant, rule| {
+            detail.insert("binding".to_owned(), grant.binding().into());
+            detail.insert("role".to_owned(), grant.role.reference().into());
+            let rule = if attributes.info.is_resource { rule.resource_rule() } else { rule.non_resource_rule() };
+            detail.insert("rule".to_owned(), rule.unwrap_or_default());
+        });
+        Box::pin(std::future::ready(Explained { decision, by: self.name(), detail }))
     }
 
     fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
@@ -194,6 +213,20 @@ pub(crate) mod tests {
         assert_eq!(decision, Decision::Allow(reason.into()));
         assert!(!allowed(&rbac, User::new("eve", &[]), "GET", "/api/v1/namespaces/a/pods/x"));
         assert!(!allowed(&rbac, bob(), "DELETE", "/api/v1/namespaces/a/pods/x"));
+    }
+
+    #[tokio::test]
+    async fn an_explanation_names_the_role_the_binding_and_the_rule() {
+        let rbac = Rbac::default();
+        let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}, {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]);
+        rbac.put("clusterroles", &role("", "view", rules));
+        rbac.put("rolebindings", &binding("a", "rb", "ClusterRole", "view", user("bob")));
+        let explained = rbac.explain(&ask(bob(), "GET", "/api/v1/namespaces/a/pods/x")).await;
+        assert!(explained.decision.is_allow());
+        let rule = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]});
+        let expected = json!({"binding": "RoleBinding/a/rb", "role": "ClusterRole/view", "rule": rule});
+        assert_eq!(Value::Object(explained.detail), expected);
+        assert!(rbac.explain(&ask(bob(), "GET", "/api/v1/namespaces/b/pods/x")).await.detail.is_empty());
     }
 
     #[test]

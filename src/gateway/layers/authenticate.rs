@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
+use serde_json::{Map, Value};
 
 use super::{Refused, context};
 use crate::authn::InProcess;
@@ -25,20 +26,20 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, 
         return Ok(next.run(request).await);
     }
     let (mut parts, body) = request.into_parts();
-    match gateway.authenticator.authenticate(&parts).await {
-        Ok(Some(known)) => {
-            context.trace.step("authenticate", known.by, "matched", since);
+    let (passed, known) = gateway.authenticator.examine(&parts).await;
+    let detail = (!passed.is_empty()).then(|| {
+        let passed: Map<String, Value> = passed.into_iter().map(|(name, why)| (name.to_owned(), why.into_owned().into())).collect();
+        Value::Object(Map::from_iter([("passed".to_owned(), passed.into())]))
+    });
+    match known {
+        Ok(known) => {
+            context.trace.step_with("authenticate", known.by, "matched", since, detail);
             context.identify(known.user);
-            // Nobody behind this layer needs the credential, and nobody can log what is not there.
-            parts.headers.remove(http::header::AUTHORIZATION);
+            gateway.authenticator.strip(&mut parts.headers);
             Ok(next.run(Request::from_parts(parts, body)).await)
         }
-        Ok(None) => {
-            context.trace.step("authenticate", "anonymous", "refused: no credential", since);
-            Err(Status::unauthorized().into())
-        }
         Err(why) => {
-            context.trace.step("authenticate", "chain", format!("refused: {why}"), since);
+            context.trace.step_with("authenticate", "chain", format!("refused: {why}"), since, detail);
             Err(Status::unauthorized().into())
         }
     }

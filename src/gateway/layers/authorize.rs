@@ -8,10 +8,12 @@ use axum::extract::State;
 use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
+use serde_json::{Value, json};
 
 use super::{Refused, context};
-use crate::authz::{Attributes, Decision, forbidden};
+use crate::authz::{Attributes, Decision, Explained, forbidden};
 use crate::gateway::Gateway;
+use crate::request::RequestInfo;
 use crate::status::Status;
 
 /// See the module.
@@ -20,18 +22,52 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, 
     let since = Instant::now();
     let user = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
     let attributes = Attributes { user, info: context.info.clone() };
-    match gateway.authorizer.decide(&attributes).await {
-        Decision::Allow(reason) => {
-            context.trace.annotate("authorization.k8s.io/decision", "allow");
-            context.trace.annotate("authorization.k8s.io/reason", reason.clone());
-            context.trace.step("authorize", gateway.authorizer.name(), format!("allowed: {reason}"), since);
-            Ok(next.run(request).await)
+    let Explained { decision, by, mut detail } = gateway.authorizer.explain(&attributes).await;
+    detail.insert("authorizer".to_owned(), by.into());
+    let allowed = decision.is_allow();
+    let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = decision;
+    context.trace.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+    if !allowed {
+        detail.insert("needed".to_owned(), needed(&context.info));
+    }
+    if !reason.is_empty() {
+        detail.insert("because".to_owned(), reason.to_string().into());
+    }
+    let refusal = (!allowed).then(|| forbidden(&attributes, &reason));
+    context.trace.annotate("authorization.k8s.io/reason", reason);
+    let verdict = if allowed { "allowed" } else { "denied" };
+    context.trace.step_with("authorize", by, verdict, since, Some(detail.into()));
+    match refusal {
+        None => Ok(next.run(request).await),
+        Some(status) => Ok(Refused::forbidden(status)),
+    }
+}
+
+/// What a rule would have to allow for this request to pass.
+fn needed(info: &RequestInfo) -> Value {
+    if !info.is_resource {
+        return json!({"verb": info.verb(), "nonResourceURL": info.path});
+    }
+    let resource = if info.subresource.is_empty() { info.resource.clone() } else { format!("{}/{}", info.resource, info.subresource) };
+    let mut needed = json!({"verb": info.verb(), "apiGroup": info.group, "resource": resource});
+    for (key, value) in [("namespace", &info.namespace), ("resourceName", &info.name)] {
+        if !value.is_empty() {
+            needed[key] = value.clone().into();
         }
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
-            context.trace.annotate("authorization.k8s.io/decision", "forbid");
-            context.trace.annotate("authorization.k8s.io/reason", reason.clone());
-            context.trace.step("authorize", gateway.authorizer.name(), format!("denied: {reason}"), since);
-            Ok(Refused::forbidden(forbidden(&attributes, &reason)))
-        }
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::parse;
+
+    #[test]
+    fn a_denial_says_what_a_rule_would_have_to_allow() {
+        let log = needed(&parse("GET", "/api/v1/namespaces/default/pods/x/log", ""));
+        let expected = json!({"verb": "get", "apiGroup": "", "resource": "pods/log", "namespace": "default", "resourceName": "x"});
+        assert_eq!(log, expected);
+        assert_eq!(needed(&parse("GET", "/metrics", "")), json!({"verb": "get", "nonResourceURL": "/metrics"}));
     }
 }

@@ -9,7 +9,7 @@ fn resource(group: &str, plural: &str) -> std::sync::Arc<Resource> {
 
 fn read(group: &str, plural: &str, body: &str, validation: FieldValidation) -> Result<(Value, Vec<String>), String> {
     decode(body.as_bytes(), "application/json", &resource(group, plural), validation).map_err(|status| {
-        assert_eq!((status.code, status.reason), (400, "BadRequest"));
+        assert_eq!((status.code, &*status.reason), (400, "BadRequest"));
         status.message
     })
 }

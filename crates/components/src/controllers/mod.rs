@@ -1,5 +1,6 @@
 //! The controllers of a kube-controller-manager, one per file, under the names it gives them.
 
+pub mod certificates;
 pub mod cluster_role_aggregation;
 pub mod cronjob;
 pub mod daemonset;
@@ -47,6 +48,9 @@ pub fn entries() -> Vec<Entry> {
         entry("serviceaccount-controller", &["serviceaccount"], service_account::run),
         entry("root-ca-certificate-publisher-controller", &["root-ca-cert-publisher"], root_ca::run),
         entry("clusterrole-aggregation-controller", &["clusterrole-aggregation"], cluster_role_aggregation::run),
+        entry("certificatesigningrequest-signing-controller", &["csrsigning"], certificates::signing::run),
+        entry("certificatesigningrequest-approving-controller", &["csrapproving"], certificates::approving::run),
+        entry("certificatesigningrequest-cleaner-controller", &["csrcleaner"], certificates::cleaner::run),
         entry("node-ipam-controller", &["nodeipam"], node::ipam::run),
         entry("node-lifecycle-controller", &["nodelifecycle"], node::lifecycle::run),
         entry("taint-eviction-controller", &[], node::taint_eviction::run),

@@ -1,12 +1,13 @@
 //! The built-in signers: which requests each of them signs, and which an approver may approve by itself. A request that
 //! a signer must not sign is failed with the reason, never signed with less than it asked for.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::authority::CertificateAuthority;
 use super::request::CertificateRequest;
+use super::{condition, is_issued};
 
 /// Client certificates of anybody.
 pub const KUBE_APISERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -23,56 +24,49 @@ const LONGEST_SECONDS: i64 = 365 * 24 * 3600;
 const BACKDATE_SECONDS: i64 = 300;
 
 /// What a signer does with a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+#[derive(Clone, Debug, PartialEq)]
+pub enum Signed {
     /// Nothing: not approved, already done, or of a signer that is not built in.
     Nothing,
-    /// It is signed: `status.certificate`, as it stands in the object.
+    /// It is signed: the certificate in PEM.
     Certificate(String),
     /// It cannot be signed: the condition `Failed` to be added.
-    Failed(Value),
+    Failed(Box<CertificateSigningRequestCondition>),
 }
 
-/// Looks at an object and signs it if that is due. `now` is in seconds since the epoch.
-pub fn sign(object: &Value, authority: &CertificateAuthority, now: i64) -> Outcome {
-    let signer = object["spec"]["signerName"].as_str().unwrap_or_default();
+/// Looks at an object and signs it if that is due.
+pub fn sign(object: &CertificateSigningRequest, authority: &CertificateAuthority, now: Timestamp) -> Signed {
+    let signer = object.spec.signer_name.as_str();
     let known = [KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, LEGACY_UNKNOWN].contains(&signer);
-    let done = object["status"]["certificate"].as_str().is_some_and(|c| !c.is_empty());
-    let has = |kind: &str| conditions(object).iter().any(|c| c["type"] == kind);
-    if !known || done || has("Denied") || has("Failed") || !has("Approved") {
-        return Outcome::Nothing;
+    let has = |kind: &str| condition(object, kind).is_some();
+    if !known || is_issued(object) || has("Denied") || has("Failed") || !has("Approved") {
+        return Signed::Nothing;
     }
-    let usages = usages(object);
-    match request_of(object).and_then(|request| check(signer, &request, &usages).map(|()| request)) {
-        Err(why) => Outcome::Failed(failed("SignerValidationFailure", &why, now)),
+    let usages = object.spec.usages.as_deref().unwrap_or_default();
+    let request = CertificateRequest::from_pem(&object.spec.request.0);
+    match request.and_then(|request| check(signer, &request, usages).map(|()| request)) {
+        Err(why) => failed("SignerValidationFailure", why, now),
         Ok(request) => {
-            let asked = object["spec"]["expirationSeconds"].as_i64().unwrap_or(LONGEST_SECONDS).clamp(600, LONGEST_SECONDS);
-            let until = now.saturating_add(asked).min(authority.until);
-            match authority.issue(&request, &usages, now - BACKDATE_SECONDS, until) {
-                Ok(pem) => Outcome::Certificate(STANDARD.encode(pem)),
-                Err(why) => Outcome::Failed(failed("SigningError", &why, now)),
+            let asked = object.spec.expiration_seconds.map_or(LONGEST_SECONDS, i64::from).clamp(600, LONGEST_SECONDS);
+            let now_seconds = now.as_second();
+            let until = now_seconds.saturating_add(asked).min(authority.until);
+            match authority.issue(&request, usages, now_seconds - BACKDATE_SECONDS, until) {
+                Ok(pem) => Signed::Certificate(pem),
+                Err(why) => failed("SigningError", why, now),
             }
         }
     }
 }
 
-fn failed(reason: &str, message: &str, now: i64) -> Value {
-    let time = jiff::Timestamp::from_second(now).unwrap_or_default().to_string();
-    json!({"type": "Failed", "status": "True", "reason": reason, "message": message, "lastUpdateTime": time, "lastTransitionTime": time})
-}
-
-/// The request inside an object.
-pub fn request_of(object: &Value) -> Result<CertificateRequest, String> {
-    let pem = object["spec"]["request"].as_str().and_then(|text| STANDARD.decode(text).ok()).ok_or("spec.request is not base64")?;
-    CertificateRequest::from_pem(&pem)
-}
-
-fn usages(object: &Value) -> Vec<String> {
-    object["spec"]["usages"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-fn conditions(object: &Value) -> &[Value] {
-    object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default()
+fn failed(reason: &str, message: String, now: Timestamp) -> Signed {
+    Signed::Failed(Box::new(CertificateSigningRequestCondition {
+        type_: "Failed".into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: Some(message),
+        last_update_time: Some(Time(now)),
+        last_transition_time: Some(Time(now)),
+    }))
 }
 
 /// Whether a signer signs a request with these usages.
@@ -85,7 +79,7 @@ pub fn check(signer: &str, request: &CertificateRequest, usages: &[String]) -> R
                 return Err("usages did not match \"client auth\" (and optionally \"digital signature\", \"key encipherment\")".into());
             }
             if request.organizations.iter().any(|o| o == "system:masters") {
-                return Err(MASTERS_REFUSED.into());
+                return Err("use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed".into());
             }
             Ok(())
         }
@@ -118,8 +112,6 @@ pub fn check(signer: &str, request: &CertificateRequest, usages: &[String]) -> R
     }
 }
 
-const MASTERS_REFUSED: &str = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
-
 fn of_node(request: &CertificateRequest) -> Result<(), String> {
     if request.organizations != ["system:nodes"] {
         return Err("subject organization is not system:nodes".into());
@@ -130,29 +122,19 @@ fn of_node(request: &CertificateRequest) -> Result<(), String> {
     Ok(())
 }
 
-/// The subresource that an approver asks about before it approves a kubelet's client certificate by itself:
-/// `selfnodeclient` if a node asks for itself, `nodeclient` if somebody asks for a node; `None` if a person must decide.
-pub fn recognised(object: &Value) -> Option<&'static str> {
-    let request = request_of(object).ok()?;
-    if object["spec"]["signerName"] != KUBE_APISERVER_CLIENT_KUBELET {
-        return None;
+/// What an approver asks about before it approves a kubelet's client certificate by itself: the subresource of requests that
+/// the author must be allowed to create, and what the approval then says. Nothing, if a person must decide.
+pub fn recognised(object: &CertificateSigningRequest) -> &'static [(&'static str, &'static str)] {
+    const BOTH: &[(&str, &str)] = &[
+        ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
+        ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
+    ];
+    let Ok(request) = CertificateRequest::from_pem(&object.spec.request.0) else { return &[] };
+    let usages = object.spec.usages.as_deref().unwrap_or_default();
+    let of_kubelet = object.spec.signer_name == KUBE_APISERVER_CLIENT_KUBELET;
+    if !of_kubelet || check(KUBE_APISERVER_CLIENT_KUBELET, &request, usages).is_err() {
+        return &[];
     }
-    check(KUBE_APISERVER_CLIENT_KUBELET, &request, &usages(object)).ok()?;
-    let own = object["spec"]["username"].as_str() == Some(&request.common_name);
-    Some(if own { "selfnodeclient" } else { "nodeclient" })
+    let own = object.spec.username.as_ref() == Some(&request.common_name);
+    if own { BOTH } else { &BOTH[1..] }
 }
-
-/// What is wrong with a new object for whom `kube-apiserver-client` would sign: nobody becomes an administrator this way.
-pub fn subject_restriction(object: &Value) -> Result<(), &'static str> {
-    if object["spec"]["signerName"] != KUBE_APISERVER_CLIENT {
-        return Ok(());
-    }
-    match request_of(object) {
-        Ok(request) if request.organizations.iter().any(|o| o == "system:masters") => Err(MASTERS_REFUSED),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-#[path = "signer_tests.rs"]
-mod tests;

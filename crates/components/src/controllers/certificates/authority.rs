@@ -10,14 +10,8 @@ use x509_parser::extensions::ParsedExtension;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::super::keys::pem;
+use super::der::{BIT_STRING, ECDSA_SHA256, INTEGER, OCTET_STRING, OID, SEQUENCE, bits, element, pem};
 use super::request::CertificateRequest;
-
-const SEQUENCE: u8 = 0x30;
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
-const OCTET_STRING: u8 = 0x04;
-const OID: u8 = 0x06;
 
 /// A certificate authority: its certificate and its key.
 pub struct CertificateAuthority {
@@ -104,9 +98,8 @@ impl CertificateAuthority {
         body.push(request.public_key.clone());
         body.push(element(0xa3, &element(SEQUENCE, &self.extensions(request, usages)?)));
         let body = element(SEQUENCE, &body.concat());
-        let mut signature = vec![0u8];
-        signature.extend(self.key.sign(&body)?);
-        let certificate = element(SEQUENCE, &[body, algorithm, element(BIT_STRING, &signature)].concat());
+        let signature = bits(&self.key.sign(&body)?);
+        let certificate = element(SEQUENCE, &[body, algorithm, signature].concat());
         Ok(pem("CERTIFICATE", &certificate))
     }
 
@@ -120,12 +113,12 @@ impl CertificateAuthority {
             parts.push(element(OCTET_STRING, value));
             out.extend(element(SEQUENCE, &parts.concat()));
         };
-        let mut bits = 0u8;
+        let mut usage_bits = 0u8;
         let mut extended: Vec<&[u8]> = Vec::new();
         for usage in usages {
             let usage = if usage == "signing" { "digital signature" } else { usage };
             if let Some((_, bit)) = KEY_USAGES.iter().find(|(name, _)| *name == usage) {
-                bits |= 0x80 >> bit;
+                usage_bits |= 0x80 >> bit;
             } else if let Some((_, oid)) = EXTENDED_KEY_USAGES.iter().find(|(name, _)| *name == usage) {
                 if !extended.contains(oid) {
                     extended.push(oid);
@@ -134,9 +127,9 @@ impl CertificateAuthority {
                 return Err(format!("unrecognized key usage: {usage}"));
             }
         }
-        if bits != 0 {
-            let unused = u8::try_from(bits.trailing_zeros()).unwrap_or(0);
-            add(&[0x55, 0x1d, 0x0f], true, &element(BIT_STRING, &[unused, bits]));
+        if usage_bits != 0 {
+            let unused = u8::try_from(usage_bits.trailing_zeros()).unwrap_or(0);
+            add(&[0x55, 0x1d, 0x0f], true, &element(BIT_STRING, &[unused, usage_bits]));
         }
         if !extended.is_empty() {
             let list: Vec<u8> = extended.iter().flat_map(|oid| element(OID, oid)).collect();
@@ -159,7 +152,7 @@ impl CertificateAuthority {
 impl Key {
     fn algorithm(&self) -> Vec<u8> {
         match self {
-            Key::P256(_) => element(SEQUENCE, &element(OID, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2])),
+            Key::P256(_) => element(SEQUENCE, &element(OID, ECDSA_SHA256)),
             Key::P384(_) => element(SEQUENCE, &element(OID, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3])),
             Key::Rsa(_) => {
                 let oid = element(OID, &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11]);
@@ -180,22 +173,6 @@ impl Key {
             }
         }
     }
-}
-
-/// One DER element.
-fn element(tag: u8, content: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag];
-    let length = content.len().to_be_bytes();
-    let significant = &length[length.iter().take_while(|b| **b == 0).count()..];
-    match content.len() {
-        0..=0x7f => out.push(content.len() as u8),
-        _ => {
-            out.push(0x80 | significant.len() as u8);
-            out.extend_from_slice(significant);
-        }
-    }
-    out.extend_from_slice(content);
-    out
 }
 
 /// A time as certificates write it: two digits of the year before 2050, four after.

@@ -1,14 +1,18 @@
-//! A PKCS#10 certificate request, read and checked: that its signature proves possession of the key, and what subject,
-//! names and usages it asks for. Nothing is decided here.
+//! A PKCS#10 certificate request: read and checked, that its signature proves possession of the key, and what subject and
+//! names it asks for; and made, for a new client. Nothing is decided here.
 
+use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ED25519, RSA_PKCS1_2048_8192_SHA256,
-    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA384_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1,
+    ED25519, EcdsaKeyPair, KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey,
+    VerificationAlgorithm,
 };
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
+
+use super::der::{ECDSA_SHA256, INTEGER, OID, SEQUENCE, SET, UTF8_STRING, bits, element, pem};
 
 /// What a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,4 +101,29 @@ fn check_signature(request: &X509CertificationRequest<'_>) -> Result<(), String>
     let signature = request.signature_value.data.as_ref();
     let proven = algorithms.iter().any(|algorithm| UnparsedPublicKey::new(*algorithm, bits).verify(signed, signature).is_ok());
     if proven { Ok(()) } else { Err("x509: the request's signature does not fit its key".into()) }
+}
+
+/// A request of a new client with a key made for it: both in PEM, request first. Every group is an organisation of its own,
+/// in the order given, as a real API server reads them.
+pub fn make(user: &str, groups: &[String]) -> Result<(String, String), String> {
+    let failed = |_| "cannot make a key".to_owned();
+    let random = SystemRandom::new();
+    let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).map_err(failed)?;
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.as_ref()).map_err(|_| "cannot make a key")?;
+    let organization = |group: &String| attribute(10, group);
+    let subject: Vec<u8> = groups.iter().flat_map(organization).chain(attribute(3, user)).collect();
+    // id-ecPublicKey on prime256v1.
+    let algorithm = [element(OID, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1]), element(OID, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7])];
+    let public = element(SEQUENCE, &[element(SEQUENCE, &algorithm.concat()), bits(pair.public_key().as_ref())].concat());
+    let parts = [element(INTEGER, &[0]), element(SEQUENCE, &subject), public, element(0xa0, &[])];
+    let info = element(SEQUENCE, &parts.concat());
+    let signature = pair.sign(&random, &info).map_err(failed)?;
+    let request = [info, element(SEQUENCE, &element(OID, ECDSA_SHA256)), bits(signature.as_ref())];
+    Ok((pem("CERTIFICATE REQUEST", &element(SEQUENCE, &request.concat())), pem("PRIVATE KEY", key.as_ref())))
+}
+
+/// A part of a subject: an attribute `2.5.4.<kind>`.
+fn attribute(kind: u8, value: &str) -> Vec<u8> {
+    let pair = [element(OID, &[0x55, 4, kind]), element(UTF8_STRING, value.as_bytes())];
+    element(SET, &element(SEQUENCE, &pair.concat()))
 }
