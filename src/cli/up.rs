@@ -129,7 +129,7 @@ pub struct Up {
     pub audit_webhook_batch_max_wait: Option<String>,
     /// How many batches a second; 0 for any number [default: 10]
     #[arg(long, value_name = "N", env = "USHER_AUDIT_WEBHOOK_BATCH_THROTTLE_QPS")]
-    pub audit_webhook_batch_throttle_qps: Option<f32>,
+    pub audit_webhook_batch_throttle_qps: Option<f64>,
     /// How many batches at once after a rest [default: 15]
     #[arg(long, value_name = "N", env = "USHER_AUDIT_WEBHOOK_BATCH_THROTTLE_BURST")]
     pub audit_webhook_batch_throttle_burst: Option<u32>,

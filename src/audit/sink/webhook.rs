@@ -28,7 +28,7 @@ pub struct Settings {
     /// How long an event waits for others.
     pub max_wait: Duration,
     /// How many batches a second; zero for any number.
-    pub throttle_qps: f32,
+    pub throttle_qps: f64,
     /// How many batches at once if there were none before.
     pub throttle_burst: u32,
     /// How long it waits before the second try; every further pause is half as long again.
@@ -120,7 +120,7 @@ impl Sender {
                 break;
             }
             tokio::time::sleep(wait).await;
-            wait = wait.mul_f32(1.5);
+            wait = wait.mul_f64(1.5);
         }
         false
     }
@@ -142,15 +142,15 @@ fn event_list(events: &[Bytes]) -> String {
 
 /// So many a second, and a few more after a rest.
 struct Throttle {
-    qps: f32,
-    burst: f32,
-    tokens: f32,
+    qps: f64,
+    burst: f64,
+    tokens: f64,
     last: Option<Instant>,
 }
 
 impl Throttle {
     fn new(settings: &Settings) -> Self {
-        let burst = settings.throttle_burst.max(1) as f32;
+        let burst = settings.throttle_burst.max(1) as f64;
         Throttle { qps: settings.throttle_qps, burst, tokens: burst, last: None }
     }
 
@@ -159,10 +159,10 @@ impl Throttle {
         if self.qps <= 0.0 {
             return Duration::ZERO;
         }
-        let rested = self.last.map_or(0.0, |last| now.duration_since(last).as_secs_f32());
+        let rested = self.last.map_or(0.0, |last| now.duration_since(last).as_secs_f64());
         self.last = Some(now);
         self.tokens = (self.tokens + rested * self.qps).min(self.burst) - 1.0;
-        if self.tokens >= 0.0 { Duration::ZERO } else { Duration::from_secs_f32(-self.tokens / self.qps) }
+        if self.tokens >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-self.tokens / self.qps) }
     }
 }
 

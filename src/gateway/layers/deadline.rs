@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::{Request, StatusCode, header};
 
 use super::{Refused, context};
+use crate::api::representation::Answered;
 use crate::gateway::Gateway;
 use crate::status::Status;
 
@@ -42,7 +43,11 @@ fn timed_out() -> Response {
         body.remove("apiVersion");
     }
     let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-cache, private")];
-    (StatusCode::GATEWAY_TIMEOUT, headers, body.to_string()).into_response()
+    let mut response = (StatusCode::GATEWAY_TIMEOUT, headers, body.to_string()).into_response();
+    // Audit hears of it from the handler, which has words of its own for its deadline.
+    let told = Status::timeout("request did not complete within requested timeout - context deadline exceeded", 0);
+    response.extensions_mut().insert(Answered(Arc::new(told.to_json())));
+    response
 }
 
 /// A duration as Go writes it: `1m30s`, `500ms`.
