@@ -110,10 +110,10 @@ fn document(value: &mut Value, secret: bool) {
     if let Some(token) = token.and_then(|part| part.get_mut("token")) {
         mask(token);
     }
-    if let Some(applied) = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(|a| a.get_mut(LAST_APPLIED)) {
-        if secret || applied.as_str().is_some_and(|text| text.contains("\"Secret\"")) {
-            mask(applied);
-        }
+    if let Some(applied) = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(|a| a.get_mut(LAST_APPLIED))
+        && (secret || applied.as_str().is_some_and(|text| text.contains("\"Secret\"")))
+    {
+        mask(applied);
     }
     for item in map.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         document(item, secret);
