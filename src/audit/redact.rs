@@ -196,19 +196,28 @@ impl Secrets {
     }
 
     /// Remembers the values in the body of a request.
-    pub fn learn(&mut self, info: &RequestInfo, body: &Value) {
+    pub fn learn(&mut self, body: &Value) {
         self.unread = false;
-        match body {
-            Value::Array(operations) if self.about_secrets => {
-                for operation in operations {
-                    match operation["path"].as_str().unwrap_or_default().split('/').nth(1) {
-                        Some("data" | "stringData") => self.collect(&operation["value"]),
-                        _ => self.search(&operation["value"], true),
-                    }
-                }
-            }
-            _ => self.search(body, is_about_secrets(info)),
+        match self.about_secrets {
+            true => self.search_patch(body),
+            false => self.search(body, false),
         }
+    }
+
+    /// A Secret, or a patch on one.
+    fn search_patch(&mut self, patch: &Value) {
+        let Value::Array(operations) = patch else { return self.search(patch, true) };
+        for operation in operations {
+            match operation["path"].as_str().unwrap_or_default().split('/').nth(1) {
+                Some("data" | "stringData") => self.collect(&operation["value"]),
+                _ => self.search(&operation["value"], true),
+            }
+        }
+    }
+
+    /// Remembers the values of a stored Secret.
+    pub fn guard(&mut self, secret: &Value) {
+        self.search(secret, true);
     }
 
     fn search(&mut self, value: &Value, secret: bool) {
@@ -252,7 +261,7 @@ impl Secrets {
     }
 
     /// Takes everything that is known from everything that an event says.
-    pub fn scrub(&self, event: &mut Event) {
+    pub fn scrub(mut self, event: &mut Event) {
         if self.about_secrets {
             self.scrub_patches(event);
             self.scrub_quotations(event);
@@ -291,12 +300,16 @@ impl Secrets {
     }
 
     /// The patches of webhooks, as annotations show them.
-    fn scrub_patches(&self, event: &mut Event) {
+    fn scrub_patches(&mut self, event: &mut Event) {
         for (_, text) in event.annotations.iter_mut().filter(|(key, _)| key.starts_with(PATCH_ANNOTATION)) {
             let Ok(Value::Object(mut map)) = serde_json::from_str::<Value>(text) else {
                 *text = MASK.to_owned();
                 continue;
             };
+            // What a webhook added, a policy behind it may quote.
+            if let Some(patch) = map.get("patch") {
+                self.search_patch(patch);
+            }
             match map.get_mut("patch") {
                 Some(Value::Array(operations)) => operations.iter_mut().for_each(operation),
                 Some(patch) => document(patch, true),
@@ -415,7 +428,7 @@ mod tests {
     fn what_a_request_brought_along_is_found_in_messages_annotations_and_details() {
         let info = parse("POST", SECRETS, "");
         let mut secrets = Secrets::of(&info, true);
-        secrets.learn(&info, &json!({"kind": "Secret", "data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "with \"quotes\""}}));
+        secrets.learn(&json!({"kind": "Secret", "data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "with \"quotes\""}}));
         let mut event = Event {
             response_status: Some(ResponseStatus {
                 message: "no: hunter2 and aHVudGVyMg==".into(),
