@@ -48,7 +48,6 @@ fn record() -> Record {
         peer: None,
         forwarded_for: None,
         real_ip: None,
-        trace_parent: None,
         cause: None,
         in_process: true,
     };

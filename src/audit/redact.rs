@@ -83,8 +83,9 @@ pub fn story(info: &RequestInfo, story: &mut Story) {
             if let Some(patch) = detail.get_mut("patch") {
                 object(info, patch);
             }
-            if let Some(values) = detail.get_mut("values") {
-                mask(values);
+            // The parts of an expression stay, what they came to goes.
+            for value in detail.get_mut("values").and_then(Value::as_array_mut).into_iter().flatten() {
+                value.get_mut("value").into_iter().for_each(mask);
             }
         }
         private_keys(detail);
@@ -414,6 +415,22 @@ mod tests {
             cleaned("/api/v1/namespaces/a/configmaps", json!({"data": {"tls.key": pem, "a": "b"}})),
             json!({"data": {"tls.key": MASK, "a": "b"}})
         );
+    }
+
+    #[test]
+    fn the_values_of_an_expression_about_a_secret_go_and_the_expression_stays() {
+        let told = |method: &str, path: &str| {
+            let trace = crate::request::Trace::default();
+            let detail = json!({"values": [{"expression": "object.data.p", "value": "aHVudGVyMg=="}], "patch": [{"op": "add", "path": "/data/p", "value": "x"}]});
+            trace.step_with("validate", "p", "denied", trace.start(), Some(detail));
+            let mut told = Story { steps: trace.steps(), ..Story::default() };
+            story(&parse(method, path, ""), &mut told);
+            told.steps.remove(0).detail.unwrap()
+        };
+        let wanted =
+            json!({"values": [{"expression": "object.data.p", "value": MASK}], "patch": [{"op": "add", "path": "/data/p", "value": MASK}]});
+        assert_eq!(told("POST", SECRETS), wanted);
+        assert_eq!(told("POST", "/api/v1/namespaces/a/configmaps")["values"][0]["value"], "aHVudGVyMg==");
     }
 
     #[test]
