@@ -52,6 +52,10 @@ impl Target {
             Some(sub) => (sub.group.clone(), sub.version.clone(), sub.kind.clone()),
             None => (self.resource.group.clone(), self.resource.version.clone(), self.resource.kind.clone()),
         };
+        // A policy may quote what is stored: audit has to know what it must not repeat.
+        if let Some(old) = old.as_ref().filter(|_| &*self.resource.plural == "secrets" && self.resource.group.is_empty()) {
+            self.context.guard(old.clone());
+        }
         Write {
             context: self.context.clone(),
             user: self.user.clone(),

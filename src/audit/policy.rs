@@ -222,7 +222,8 @@ fn read_rule(
     check_urls(&urls, &format!("{path}.nonResourceURLs"), errors);
     let resources = read_resources(&rule["resources"], &format!("{path}.resources"), unknown, errors)?;
     let omit_stages = stages(&rule["omitStages"], &format!("{path}.omitStages"), errors)?;
-    if !urls.is_empty() && !(resources.is_empty() && namespaces.is_empty()) {
+    let about_resources = !resources.is_empty() || !namespaces.is_empty();
+    if !urls.is_empty() && about_resources {
         let why = "rules cannot apply to both regular resources and non-resource URLs";
         errors.push(FieldError::invalid(format!("{path}.nonResourceURLs"), &json!(urls), why));
     }

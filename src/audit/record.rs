@@ -187,6 +187,9 @@ impl Record {
             latency::annotate(&mut event.annotations, self.took, &steps);
         }
         let mut secrets = redact::Secrets::of(&context.info, self.request.as_ref().is_some_and(|captured| !captured.is_empty()));
+        if let Some(stored) = context.guarded() {
+            secrets.guard(stored);
+        }
         if let Some(captured) = &self.request {
             let object = if captured.too_large || captured.is_empty() {
                 None
@@ -194,7 +197,7 @@ impl Record {
                 bodies.request(context, captured.content_type(), &captured.bytes())
             };
             if let Some(mut object) = object {
-                secrets.learn(&context.info, &object);
+                secrets.learn(&object);
                 if level >= Level::Request {
                     if scope.omit_managed_fields {
                         drop_managed_fields(&mut object);

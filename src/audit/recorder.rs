@@ -195,6 +195,10 @@ impl Audit {
 impl Drop for Audit {
     fn drop(&mut self) {
         self.shared.queue.close();
+        // It holds the store, by way of who reads bodies for it: gone with the server, not a moment later.
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
         self.shared.outlets.iter().for_each(Outlet::close);
     }
 }

@@ -83,8 +83,9 @@ pub fn story(info: &RequestInfo, story: &mut Story) {
             if let Some(patch) = detail.get_mut("patch") {
                 object(info, patch);
             }
-            if let Some(values) = detail.get_mut("values") {
-                mask(values);
+            // The parts of an expression stay, what they came to goes.
+            for value in detail.get_mut("values").and_then(Value::as_array_mut).into_iter().flatten() {
+                value.get_mut("value").into_iter().for_each(mask);
             }
         }
         private_keys(detail);
@@ -110,10 +111,10 @@ fn document(value: &mut Value, secret: bool) {
     if let Some(token) = token.and_then(|part| part.get_mut("token")) {
         mask(token);
     }
-    if let Some(applied) = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(|a| a.get_mut(LAST_APPLIED)) {
-        if secret || applied.as_str().is_some_and(|text| text.contains("\"Secret\"")) {
-            mask(applied);
-        }
+    if let Some(applied) = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(|a| a.get_mut(LAST_APPLIED))
+        && (secret || applied.as_str().is_some_and(|text| text.contains("\"Secret\"")))
+    {
+        mask(applied);
     }
     for item in map.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         document(item, secret);
@@ -196,19 +197,28 @@ impl Secrets {
     }
 
     /// Remembers the values in the body of a request.
-    pub fn learn(&mut self, info: &RequestInfo, body: &Value) {
+    pub fn learn(&mut self, body: &Value) {
         self.unread = false;
-        match body {
-            Value::Array(operations) if self.about_secrets => {
-                for operation in operations {
-                    match operation["path"].as_str().unwrap_or_default().split('/').nth(1) {
-                        Some("data" | "stringData") => self.collect(&operation["value"]),
-                        _ => self.search(&operation["value"], true),
-                    }
-                }
-            }
-            _ => self.search(body, is_about_secrets(info)),
+        match self.about_secrets {
+            true => self.search_patch(body),
+            false => self.search(body, false),
         }
+    }
+
+    /// A Secret, or a patch on one.
+    fn search_patch(&mut self, patch: &Value) {
+        let Value::Array(operations) = patch else { return self.search(patch, true) };
+        for operation in operations {
+            match operation["path"].as_str().unwrap_or_default().split('/').nth(1) {
+                Some("data" | "stringData") => self.collect(&operation["value"]),
+                _ => self.search(&operation["value"], true),
+            }
+        }
+    }
+
+    /// Remembers the values of a stored Secret.
+    pub fn guard(&mut self, secret: &Value) {
+        self.search(secret, true);
     }
 
     fn search(&mut self, value: &Value, secret: bool) {
@@ -252,7 +262,7 @@ impl Secrets {
     }
 
     /// Takes everything that is known from everything that an event says.
-    pub fn scrub(&self, event: &mut Event) {
+    pub fn scrub(mut self, event: &mut Event) {
         if self.about_secrets {
             self.scrub_patches(event);
             self.scrub_quotations(event);
@@ -291,12 +301,16 @@ impl Secrets {
     }
 
     /// The patches of webhooks, as annotations show them.
-    fn scrub_patches(&self, event: &mut Event) {
+    fn scrub_patches(&mut self, event: &mut Event) {
         for (_, text) in event.annotations.iter_mut().filter(|(key, _)| key.starts_with(PATCH_ANNOTATION)) {
             let Ok(Value::Object(mut map)) = serde_json::from_str::<Value>(text) else {
                 *text = MASK.to_owned();
                 continue;
             };
+            // What a webhook added, a policy behind it may quote.
+            if let Some(patch) = map.get("patch") {
+                self.search_patch(patch);
+            }
             match map.get_mut("patch") {
                 Some(Value::Array(operations)) => operations.iter_mut().for_each(operation),
                 Some(patch) => document(patch, true),
@@ -404,6 +418,22 @@ mod tests {
     }
 
     #[test]
+    fn the_values_of_an_expression_about_a_secret_go_and_the_expression_stays() {
+        let told = |method: &str, path: &str| {
+            let trace = crate::request::Trace::default();
+            let detail = json!({"values": [{"expression": "object.data.p", "value": "aHVudGVyMg=="}], "patch": [{"op": "add", "path": "/data/p", "value": "x"}]});
+            trace.step_with("validate", "p", "denied", trace.start(), Some(detail));
+            let mut told = Story { steps: trace.steps(), ..Story::default() };
+            story(&parse(method, path, ""), &mut told);
+            told.steps.remove(0).detail.unwrap()
+        };
+        let wanted =
+            json!({"values": [{"expression": "object.data.p", "value": MASK}], "patch": [{"op": "add", "path": "/data/p", "value": MASK}]});
+        assert_eq!(told("POST", SECRETS), wanted);
+        assert_eq!(told("POST", "/api/v1/namespaces/a/configmaps")["values"][0]["value"], "aHVudGVyMg==");
+    }
+
+    #[test]
     fn credentials_in_a_query_are_masked_and_nothing_else_is() {
         let of = |text: &str| uri(&text.parse().unwrap());
         assert_eq!(of("/api/v1/pods?watch=1&limit=5"), "/api/v1/pods?watch=1&limit=5");
@@ -415,7 +445,7 @@ mod tests {
     fn what_a_request_brought_along_is_found_in_messages_annotations_and_details() {
         let info = parse("POST", SECRETS, "");
         let mut secrets = Secrets::of(&info, true);
-        secrets.learn(&info, &json!({"kind": "Secret", "data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "with \"quotes\""}}));
+        secrets.learn(&json!({"kind": "Secret", "data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "with \"quotes\""}}));
         let mut event = Event {
             response_status: Some(ResponseStatus {
                 message: "no: hunter2 and aHVudGVyMg==".into(),

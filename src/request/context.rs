@@ -23,6 +23,7 @@ pub struct Context {
     impersonated: OnceLock<Arc<User>>,
     constraint: OnceLock<&'static str>,
     body: OnceLock<Body>,
+    guarded: OnceLock<Arc<serde_json::Value>>,
 }
 
 /// What the object in the body calls itself, where the path does not say it.
@@ -55,6 +56,7 @@ impl Context {
             impersonated: OnceLock::new(),
             constraint: OnceLock::new(),
             body: OnceLock::new(),
+            guarded: OnceLock::new(),
         }
     }
 
@@ -109,6 +111,16 @@ impl Context {
             uid: text("uid"),
             resource_version: text("resourceVersion"),
         });
+    }
+
+    /// An object whose data must not be told in what is told of the request.
+    pub fn guarded(&self) -> Option<&Arc<serde_json::Value>> {
+        self.guarded.get()
+    }
+
+    /// Guards the data of an object that the request is about.
+    pub fn guard(&self, object: Arc<serde_json::Value>) {
+        let _ = self.guarded.set(object);
     }
 
     /// The first value of a query parameter.

@@ -80,8 +80,10 @@ async fn a_planted_secret_is_nowhere_to_be_found() {
     configure(&recorded.server.client(), true, "plant", vec![entry]).await;
     let base = "/apis/admissionregistration.k8s.io/v1";
     let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "tells"}, "spec": {
-        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["secrets"]}]},
-        "validations": [{"expression": "!has(object.data) || !('bad' in object.data)", "messageExpression": "'I was told ' + object.data['bad']"}],
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["secrets"]}]},
+        "validations": [
+            {"expression": "!has(object.data) || !('bad' in object.data)", "messageExpression": "'I was told ' + object.data['bad']"},
+            {"expression": "!has(object.metadata.labels) || !('quote' in object.metadata.labels)", "messageExpression": "'there was ' + oldObject.data['p'] + ' and ' + object.data['added']"}],
         "auditAnnotations": [{"key": "loud", "valueExpression": "has(object.data) && 'bad' in object.data ? 'it says ' + string(object.data['bad']) : ''"}]}});
     recorded.make(&format!("{base}/validatingadmissionpolicies"), policy).await;
     let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "tells"},

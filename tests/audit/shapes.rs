@@ -2,7 +2,9 @@
 
 use axum::body::Body;
 use http::{HeaderValue, Method, Request};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use usher::request::User;
 
 use super::{Recorded, admin, expected, request, shape};
@@ -248,10 +250,40 @@ async fn subresources_reviews_and_paths() {
     assert_eq!(shape(event), expected(wanted));
 
     let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
-    let event = recorded.ask(Method::POST, "/api/v1/namespaces/default/serviceaccounts/default/token", Some(token)).await;
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let answer = recorded.server.router().oneshot(asked(Method::POST, path, Some(token))).await.unwrap();
+    let id = answer.headers()["audit-id"].to_str().unwrap().to_owned();
+    let answer: Value = serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    let event = recorded.of(&id).await.pop().unwrap();
     assert_eq!((&event["responseStatus"], &event["responseObject"]["status"]["token"]), (&ok(201), &json!("[redacted]")));
-    let credential = event["annotations"]["authentication.kubernetes.io/issued-credential-id"].as_str().unwrap();
-    assert!(credential.starts_with("JTI="));
+    let credential = &event["annotations"]["authentication.kubernetes.io/issued-credential-id"];
+    assert!(credential.as_str().unwrap().starts_with("JTI="));
+    assert_eq!(event["objectRef"], about("serviceaccounts", "", "default", "token"));
+
+    // The token in use: the event says which one it was, and not what it is.
+    let list = "/api/v1/namespaces/default/pods";
+    let mut used = asked(Method::GET, list, None);
+    used.extensions_mut().clear();
+    let used = with(used, "authorization", &format!("Bearer {}", answer["status"]["token"].as_str().unwrap()));
+    let event = shape(recorded.send(used).await.pop().unwrap());
+    assert_eq!(event["user"]["username"], "system:serviceaccount:default:default");
+    assert_eq!(event["user"]["groups"], json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]));
+    assert_eq!(event["user"]["extra"]["authentication.kubernetes.io/credential-id"], json!([credential]));
+    assert_eq!((&event["responseStatus"]["code"], &event["annotations"]["authorization.k8s.io/decision"]), (&json!(403), &json!("forbid")));
+
+    // An eviction that a budget forbids.
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "pdb"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "p1"}}}});
+    recorded.make("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget).await;
+    let counted =
+        json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
+    recorded.ask(Method::PATCH, "/apis/policy/v1/namespaces/default/poddisruptionbudgets/pdb/status", Some(counted)).await;
+    recorded.ask(Method::PATCH, "/api/v1/namespaces/default/pods/p1/status", Some(json!({"status": {"phase": "Running"}}))).await;
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p1"}});
+    let path = "/api/v1/namespaces/default/pods/p1/eviction";
+    let wanted = json!({"verb": "create", "requestURI": path, "objectRef": about("pods", "", "p1", "eviction"), "requestObject": "Eviction", "responseObject": "Status",
+        "responseStatus": {"metadata": {}, "status": "Failure", "message": "Cannot evict pod as it would violate the pod's disruption budget.", "reason": "TooManyRequests",
+            "details": {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget pdb needs 1 healthy pods and has 1 currently"}]}, "code": 429}});
+    assert_eq!(shape(recorded.ask(Method::POST, path, Some(eviction)).await), expected(wanted));
 
     // Meant to take long: told when it starts and when it ends, also where it fails.
     let events = recorded.send(asked(Method::POST, "/api/v1/namespaces/default/pods/p1/exec?command=ls", None)).await;
