@@ -84,7 +84,8 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
     fact("trace", told.trace_id.clone());
     for hop in &told.hops {
         let shown: Vec<&Told> = hop.steps.iter().filter(|step| verbose || is_telling(step)).collect();
-        let silent = hop.steps.len() - shown.len();
+        let hidden = hop.steps.iter().filter(|step| !verbose && !is_telling(step));
+        let silent: u64 = hidden.map(|step| step.detail.get("count").and_then(Value::as_u64).unwrap_or(1)).sum();
         let heading = screen.paint(Ink::Heading, if hop.title.is_empty() { &hop.hop } else { &hop.title });
         let silent = if silent > 0 { format!(" ({silent} more had nothing to say)") } else { String::new() };
         let _ = writeln!(out, "\n{heading} {}", screen.paint(Ink::Faint, &format!("{}{silent}", span(hop.took))));
@@ -119,8 +120,8 @@ fn groups(groups: &[String]) -> String {
 
 /// Whether a step did more than let pass.
 fn is_telling(step: &Told) -> bool {
-    let passed = matches!(step.verdict.as_str(), "admitted" | "skipped") && step.changes.is_empty();
-    !(passed && step.kind == "plugin") && !(step.kind != "plugin" && step.verdict == "skipped")
+    let is_plugin = step.kind == "plugin";
+    step.verdict != "skipped" && !(is_plugin && step.verdict == "admitted")
 }
 
 fn tell(out: &mut String, step: &Told, screen: &Screen) {
@@ -145,8 +146,14 @@ fn tell(out: &mut String, step: &Told, screen: &Screen) {
         };
         let _ = writeln!(out, "      {}", screen.paint(ink, change));
     }
+    for part in &step.failed {
+        let _ = writeln!(out, "      {} {part}", screen.paint(Ink::Bad, "false:"));
+    }
     for (name, value) in &step.detail {
-        detail(out, 6, name, value, screen);
+        // What authorisation granted or missed is told below it.
+        if step.kind != "authorizer" || !matches!(name.as_str(), "role" | "binding" | "needed" | "authorizer") {
+            detail(out, 6, name, value, screen);
+        }
     }
 }
 
@@ -155,10 +162,12 @@ fn detail(out: &mut String, indent: usize, name: &str, value: &Value, screen: &S
     let label = screen.paint(Ink::Faint, &format!("{name}:"));
     match value {
         Value::Null => {}
-        Value::Object(fields) if fields.values().all(|value| !value.is_object()) || name == "values" => {
+        Value::Array(parts) if !parts.is_empty() && parts.iter().all(|part| part.get("expression").is_some()) => {
             let _ = writeln!(out, "{:indent$}{label}", "");
-            for (name, value) in fields {
-                let _ = writeln!(out, "{:1$}{name} = {value}", "", indent + 2);
+            for part in parts {
+                let text = format!("{} = {}", part["expression"].as_str().unwrap_or_default(), part["value"]);
+                let ink = if part["value"] == false { Ink::Bad } else { Ink::Plain };
+                let _ = writeln!(out, "{:1$}{2}", "", indent + 2, screen.paint(ink, &text));
             }
         }
         Value::String(text) => {
@@ -197,12 +206,13 @@ mod tests {
 
     #[test]
     fn a_denied_policy_shows_its_expression_and_the_values_in_it() {
-        let detail = json!({"expression": "object.spec.replicas <= 5", "values": {"object.spec.replicas": 6}});
+        let detail = json!({"expression": "object.spec.replicas <= 5", "values": [{"expression": "object.spec.replicas", "value": 6}]});
         let policy = Told {
             kind: "policy".into(),
             name: "few".into(),
             verdict: "denied".into(),
             because: "too many".into(),
+            failed: vec!["object.spec.replicas <= 5".into()],
             detail: detail.as_object().cloned().unwrap_or_default(),
             ..Told::default()
         };
@@ -212,6 +222,7 @@ mod tests {
         let text = render(&told, false, &screen());
         assert!(text.contains("policy        few denied: too many"), "{text}");
         assert!(text.contains("expression: object.spec.replicas <= 5\n") && text.contains("object.spec.replicas = 6\n"), "{text}");
+        assert!(text.contains("      false: object.spec.replicas <= 5\n"), "{text}");
         assert!(text.contains("(1 more had nothing to say)") && !text.contains("ResourceQuota"), "{text}");
         assert!(render(&told, true, &screen()).contains("ResourceQuota admitted"));
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::actor::{Lane, short};
 use super::fields::{Element, Leaf, leaves, show};
 use super::ownership::{Owner, owners};
-use crate::audit::Event;
+use crate::audit::{Event, redact};
 use crate::request::Step;
 use crate::schema::Schema;
 
@@ -179,7 +179,9 @@ struct Request<'a> {
 
 impl<'a> Request<'a> {
     fn of(kept: &'a Kept, event: Option<&'a Event>, facts: &Facts<'_>) -> Self {
-        let body = event.and_then(|event| event.request_object.as_ref()).and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+        // The recorded body of a create or an update has defaults in it already; only a patch is as the client wrote it.
+        let patch = event.filter(|event| event.verb == "patch").and_then(|event| event.request_object.as_ref());
+        let body = patch.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
         // What kubectl noted is from an earlier request if this one is not kubectl's.
         let noted = || {
             let is_kubectl = event.is_none_or(|event| event.user_agent.starts_with("kubectl") || event.request_uri.contains("kubectl"));
@@ -344,7 +346,9 @@ fn operation_sets(operation: &Value, leaf: &Leaf<'_>) -> bool {
         }),
         None => leaf.pointer.strip_prefix(path).filter(|rest| rest.is_empty() || rest.starts_with('/')),
     };
-    rest.is_some_and(|rest| operation["value"].pointer(rest) == Some(leaf.value))
+    let told = rest.and_then(|rest| operation["value"].pointer(rest));
+    // What must not be told was still set.
+    told.is_some_and(|told| told == leaf.value || told == redact::MASK)
 }
 
 #[cfg(test)]

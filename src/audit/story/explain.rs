@@ -102,6 +102,9 @@ pub struct Told {
     /// The round of mutating admission; the first is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<usize>,
+    /// The innermost parts of its expression that were false.
+    #[serde(rename = "false", skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
     /// What it changed, line by line.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
@@ -155,7 +158,7 @@ pub fn explain(event: &Event) -> Explanation {
     }
     for hop in &mut hops {
         // A plugin that asks webhooks or policies counts their time as its own: time is told once.
-        let asked = |step: &&Told| !matches!(step.kind.as_str(), "webhook" | "policy");
+        let asked = |step: &&Told| !matches!(step.kind.as_str(), "webhook" | "policy" | "plugins" | "policies" | "webhooks");
         hop.took = hop
             .steps
             .iter()
@@ -215,6 +218,8 @@ fn tell(steps: &[Step], index: usize, is_secret: bool) -> Told {
         "authenticate" => "authenticator",
         "impersonate" => "impersonation",
         "authorize" => "authorizer",
+        // Those that a request was not for leave one step together.
+        "mutate" | "validate" if matches!(&*step.name, "plugins" | "policies" | "webhooks") => &step.name,
         "mutate" | "validate" => blame::kind_of(step).as_str(),
         "store" => "store",
         _ => "",
@@ -224,6 +229,7 @@ fn tell(steps: &[Step], index: usize, is_secret: bool) -> Told {
     let text = |field: &str| detail.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let because =
         [text("because"), text("message"), text("error"), text("reason"), rest.to_owned()].into_iter().find(|text| !text.is_empty());
+    let failed = failed(&detail);
     for told in ["because", "message", "error"] {
         if detail.get(told).and_then(Value::as_str) == because.as_deref() {
             detail.remove(told);
@@ -241,9 +247,23 @@ fn tell(steps: &[Step], index: usize, is_secret: bool) -> Told {
         at: step.at.as_micros() as u64,
         took: step.took.as_micros() as u64,
         round: round.filter(|_| step.hop == "mutate"),
+        failed,
         changes,
         detail,
     }
+}
+
+/// The parts of an expression that were false and contain no part that was.
+fn failed(detail: &serde_json::Map<String, Value>) -> Vec<String> {
+    let values = detail.get("values").and_then(Value::as_array);
+    let is_false = values.into_iter().flatten().filter(|part| part["value"] == false);
+    let texts: Vec<&str> = is_false.filter_map(|part| part["expression"].as_str()).collect();
+    // An expression that came out true, or not at all, was not false because of any part.
+    if detail.get("expression").and_then(Value::as_str).is_none_or(|whole| !texts.contains(&whole.trim())) {
+        return Vec::new();
+    }
+    let innermost = texts.iter().filter(|text| !texts.iter().any(|other| other != *text && text.contains(other)));
+    innermost.map(|text| (*text).to_owned()).collect()
 }
 
 /// A patch, line by line.
@@ -292,7 +312,10 @@ fn authorization(event: &Event) -> Option<Authorization> {
     let decision = event.annotations.get("authorization.k8s.io/decision")?.clone();
     let reason = event.annotations.get("authorization.k8s.io/reason").cloned().unwrap_or_default();
     let mut found = Authorization { decision, reason, ..Authorization::default() };
-    if let Some((binding, role)) = granted(&found.reason) {
+    let steps = event.trace.as_ref().map(|story| story.steps.as_slice()).unwrap_or_default();
+    let by = steps.iter().find(|step| step.hop == "authorize").and_then(|step| step.detail.as_ref());
+    let told = by.and_then(|by| Some((by["binding"].as_str()?.to_owned(), by["role"].as_str()?.to_owned())));
+    if let Some((binding, role)) = told.or_else(|| granted(&found.reason)) {
         (found.binding, found.role) = (binding, role);
     }
     if found.decision == "forbid" {
@@ -371,7 +394,9 @@ fn summary(event: &Event, verdict: &str, authorization: Option<&Authorization>, 
             }
             (None, Some((hop, step))) => {
                 let why = if step.because.is_empty() { message } else { &step.because };
-                format!("{} {} said no in {}: {why}", step.kind, step.name, hop.title)
+                let parts: Vec<&str> = step.failed.iter().map(String::as_str).filter(|part| !why.ends_with(part)).collect();
+                let parts = if parts.is_empty() { String::new() } else { format!(" (false: {})", parts.join("; ")) };
+                format!("{} {} said no in {}: {why}{parts}", step.kind, step.name, hop.title)
             }
             (None, None) => message.to_owned(),
         },
@@ -433,16 +458,19 @@ mod tests {
                 "validate",
                 "replicas",
                 "denied",
-                json!({"binding": "b", "because": "too many", "expression": "object.spec.replicas <= 5", "values": {"object.spec.replicas": 6}}),
+                json!({"binding": "b", "because": "too many", "expression": "has(object.spec) && object.spec.replicas <= 5",
+                "values": [{"expression": "has(object.spec)", "value": true}, {"expression": "object.spec.replicas", "value": 6},
+                           {"expression": "object.spec.replicas <= 5", "value": false}, {"expression": "has(object.spec) && object.spec.replicas <= 5", "value": false}]}),
             ),
             step("validate", "ValidatingAdmissionPolicy", "denied: no", Value::Null),
         ];
         let told = explain(&event(422, &allow, steps));
-        assert_eq!(told.summary, "policy replicas said no in validating admission: too many");
+        assert_eq!(told.summary, "policy replicas said no in validating admission: too many (false: object.spec.replicas <= 5)");
         assert_eq!(told.hops.len(), 2);
         let (skipped, policy) = (&told.hops[0].steps[0], &told.hops[1].steps[0]);
         assert_eq!((skipped.kind.as_str(), skipped.because.as_str()), ("webhook", "the namespace does not match"));
-        assert_eq!((policy.kind.as_str(), &policy.detail["values"]), ("policy", &json!({"object.spec.replicas": 6})));
+        assert_eq!((policy.kind.as_str(), policy.failed.as_slice()), ("policy", &["object.spec.replicas <= 5".to_owned()][..]));
+        assert_eq!(policy.detail["values"][1], json!({"expression": "object.spec.replicas", "value": 6}));
         assert_eq!(told.hops[1].steps[1].because, "no");
     }
 
