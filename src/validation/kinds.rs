@@ -66,8 +66,11 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
     if names == ("apiextensions.k8s.io", "customresourcedefinitions") {
         return definition::update(new, old, errors);
     }
-    if !subresource.is_empty() {
-        return;
+    match (names, subresource) {
+        (_, "") => {}
+        (("", "pods"), "ephemeralcontainers") => return pod::update_ephemeral_containers(new, old, errors),
+        (("", "pods"), "resize") => return pod::resize(new, old, errors),
+        _ => return,
     }
     match names {
         ("", "pods") => pod::update(new, old, errors),

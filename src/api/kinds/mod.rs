@@ -3,7 +3,7 @@
 pub(super) mod definitions;
 mod jobs;
 mod namespaces;
-mod pods;
+pub(super) mod pods;
 pub mod services;
 
 use serde_json::Value;
