@@ -16,6 +16,7 @@ mod identity;
 mod nodes;
 mod recorded;
 mod store;
+mod subresources;
 
 /// A server that keeps nothing, or with `USHER_TEST_STORE=etcd` one that keeps everything in the etcd at `USHER_TEST_ETCD_ENDPOINT`, each under
 /// a prefix of its own.

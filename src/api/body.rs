@@ -57,7 +57,8 @@ pub fn decode_kind(
     validation: FieldValidation,
 ) -> Result<Value, Status> {
     let content_type = header_text(headers, header::CONTENT_TYPE);
-    let (value, warnings) = match negotiate::body(content_type)? {
+    let format = if expected.custom { negotiate::custom_body(content_type)? } else { negotiate::body(content_type)? };
+    let (value, warnings) = match format {
         Format::Protobuf => {
             let wanted = api_version(expected.group, expected.version);
             let cannot = |why: String| {
@@ -74,6 +75,18 @@ pub fn decode_kind(
     }
     context.read(&value);
     Ok(value)
+}
+
+/// Decodes an object of a built-in kind that a subresource takes: `Scale`, `Binding` and the others.
+pub fn decode_part(
+    context: &Context,
+    headers: &HeaderMap,
+    bytes: &[u8],
+    (group, version, kind): (&str, &str, &str),
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let schema = crate::schema::builtin::of_kind(group, version, kind).unwrap_or_default();
+    decode_kind(context, headers, bytes, Expected { group, version, kind, schema: &schema, custom: false }, validation)
 }
 
 /// A body whose kind has no schema of its own here: JSON, YAML or protobuf, taken as it is.

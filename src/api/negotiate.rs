@@ -161,6 +161,15 @@ pub fn body(header: &str) -> Result<Format, Refusal> {
     FORMATS.into_iter().find(|format| format.media_type() == media_type).ok_or_else(|| unknown_format(&media_types()))
 }
 
+/// The form of the body of a custom object, which has no protobuf form.
+pub fn custom_body(header: &str) -> Result<Format, Refusal> {
+    let of_custom = [Format::Json, Format::Yaml].map(Format::media_type);
+    match body(header) {
+        Ok(Format::Protobuf) | Err(_) => Err(unknown_format(&of_custom)),
+        ok => ok,
+    }
+}
+
 /// How a patch is to be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PatchType {

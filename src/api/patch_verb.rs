@@ -12,7 +12,7 @@ use super::representation::header_text;
 use super::write::{Target, Written};
 use super::{Api, apply, fields, patch};
 use crate::object::{Object, meta, meta_mut};
-use crate::schema::decode::{Expected, conform};
+use crate::schema::decode::{DecodeError, Expected, FieldValidation, conform};
 use crate::schema::{default, yaml};
 use crate::status::{FieldError, Status};
 
@@ -56,21 +56,27 @@ impl Api {
             _ if custom => document.to_string(),
             _ => patch::go::patched(&document, &touched(body)),
         };
-        let (mut new, warnings) = conform(document, expected, target.options.field_validation).map_err(|error| {
-            let text = match kind {
-                PatchType::StrategicMerge => patch::go::restored(&error.to_string()),
-                _ => error.to_string(),
-            };
-            let error = FieldError::invalid("patch", &json!(shown), text);
-            Status::invalid("", "", "", vec![error])
-        })?;
-        for warning in warnings {
-            target.context.trace.warn(warning);
-        }
-        if kind == PatchType::Json {
-            for field in patch::json::unknown_fields(body) {
-                target.context.trace.warn(field);
+        let validation = target.options.field_validation;
+        // What strict validation says of the patch itself comes before what it says of the object.
+        let mut complaints = match (kind, validation) {
+            (PatchType::Json, FieldValidation::Strict | FieldValidation::Warn) => patch::json::unknown_fields(body),
+            _ => Vec::new(),
+        };
+        let invalid = |why: String| Status::invalid("", "", "", vec![FieldError::invalid("patch", &json!(shown), why)]);
+        let (mut new, warnings) = match conform(document, expected, validation) {
+            Err(DecodeError::Strict(noted)) => {
+                complaints.extend(noted);
+                return Err(invalid(DecodeError::Strict(complaints).to_string()));
             }
+            Err(error) if kind == PatchType::StrategicMerge => return Err(invalid(patch::go::restored(&error.to_string()))),
+            Err(error) => return Err(invalid(error.to_string())),
+            Ok(_) if validation == FieldValidation::Strict && !complaints.is_empty() => {
+                return Err(invalid(DecodeError::Strict(complaints).to_string()));
+            }
+            Ok(read) => read,
+        };
+        for warning in complaints.into_iter().chain(warnings) {
+            target.context.trace.warn(warning);
         }
         default::apply_defaults(&mut new, resource);
         check_identity(target, &old, &new)?;

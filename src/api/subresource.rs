@@ -7,7 +7,7 @@ use http::Response;
 use http::request::Parts;
 use serde_json::{Value, json};
 
-use super::body::decode_plain;
+use super::body::{decode_part, decode_plain};
 use super::negotiate::{self, PatchType};
 use super::options::{DeleteOptions, WriteOptions};
 use super::patch_verb::{patch_value, read_patch};
@@ -38,8 +38,9 @@ impl Api {
             (_, "scale") => self.scale(target, parts, bytes).await,
             ("pods", "binding") => self.bind(target, parts, bytes).await,
             ("serviceaccounts", "token") => {
-                let body = decode_plain(&parts.headers, bytes, "authentication.k8s.io/v1", "TokenRequest")?;
                 let target = Target { options: WriteOptions::parse(&target.context, "CreateOptions")?, ..target.clone() };
+                let kind = ("authentication.k8s.io", "v1", "TokenRequest");
+                let body = decode_part(&target.context, &parts.headers, bytes, kind, target.options.field_validation)?;
                 let body = self.admit(&target, Operation::Create, body).await?;
                 let issued = self.reviews.token_request(&target.namespace, &target.name, body)?;
                 target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", issued.credential_id));
@@ -48,8 +49,10 @@ impl Api {
             ("pods", "log") => self.log(target).await,
             ("pods", "eviction") => self.evict(target, parts, bytes).await,
             ("namespaces", "finalize") => {
-                let spec = decode_plain(&parts.headers, bytes, "v1", "Namespace")?["spec"].clone();
                 let target = Target { options: WriteOptions::parse(&target.context, "UpdateOptions")?, ..target.clone() };
+                let validation = target.options.field_validation;
+                let namespace = decode_part(&target.context, &parts.headers, bytes, ("", "v1", "Namespace"), validation)?;
+                let spec = namespace["spec"].clone();
                 let finalizers = spec["finalizers"].clone();
                 let change = |namespace: &mut Value| {
                     if let Some(spec) = namespace["spec"].as_object_mut() {
@@ -164,7 +167,7 @@ impl Api {
                 }
                 scale
             }
-            _ => decode_plain(&parts.headers, bytes, "autoscaling/v1", "Scale")?,
+            _ => decode_part(&target.context, &parts.headers, bytes, ("autoscaling", "v1", "Scale"), options.field_validation)?,
         };
         let given = meta(&wanted, "resourceVersion");
         if !given.is_empty() && given != current.revision.to_string() {
@@ -192,13 +195,14 @@ impl Api {
     }
 
     async fn bind(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
-        let binding = decode_plain(&parts.headers, bytes, "v1", "Binding")?;
+        let options = WriteOptions::parse(&target.context, "CreateOptions")?;
+        let binding = decode_part(&target.context, &parts.headers, bytes, ("", "v1", "Binding"), options.field_validation)?;
         let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
         if node.is_empty() {
             let error = FieldError::required("target.name", "");
             return Err(Status::invalid("", "Binding", &target.name, vec![error]));
         }
-        let target = Target { options: WriteOptions::parse(&target.context, "CreateOptions")?, ..target.clone() };
+        let target = Target { options, ..target.clone() };
         let annotations = binding.pointer("/metadata/annotations").and_then(Value::as_object).cloned().unwrap_or_default();
         let uid = meta(&binding, "uid").to_owned();
         let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -232,7 +236,12 @@ impl Api {
     }
 
     async fn evict(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
-        let eviction = decode_plain(&parts.headers, bytes, "policy/v1", "Eviction")?;
+        let validation = WriteOptions::parse(&target.context, "CreateOptions")?.field_validation;
+        // Old clients still say policy/v1beta1, of which nothing else is left.
+        let eviction = match memchr::memmem::find(bytes, b"policy/v1beta1").is_some() {
+            true => decode_plain(&parts.headers, bytes, "policy/v1beta1", "Eviction")?,
+            false => decode_part(&target.context, &parts.headers, bytes, ("policy", "v1", "Eviction"), validation)?,
+        };
         let name = meta(&eviction, "name");
         if !name.is_empty() && name != target.name {
             return Err(Status::bad_request("name in URL does not match name in Eviction object"));

@@ -72,8 +72,11 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
     if names == ("certificates.k8s.io", "certificatesigningrequests") {
         return certificates::update(new, old, subresource, errors);
     }
-    if !subresource.is_empty() {
-        return;
+    match (names, subresource) {
+        (_, "") => {}
+        (("", "pods"), "ephemeralcontainers") => return pod::update_ephemeral_containers(new, old, errors),
+        (("", "pods"), "resize") => return pod::resize(new, old, errors),
+        _ => return,
     }
     match names {
         ("", "pods") => pod::update(new, old, errors),

@@ -195,6 +195,68 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
+/// A Pod whose ephemeral containers were written: there may be more than before.
+pub fn update_ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors) {
+    let (new_spec, old_spec) = (&new["spec"], &old["spec"]);
+    if !old["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null() {
+        errors.push(FieldError::forbidden("", "static pods do not support ephemeral containers"));
+    }
+    let name = "ephemeralContainers";
+    let mut taken = Vec::new();
+    let mut elsewhere = Vec::new();
+    container::containers(new_spec, &SPEC, "containers", Role::Main, &mut taken, &mut elsewhere);
+    container::containers(new_spec, &SPEC, "initContainers", Role::Init, &mut taken, &mut elsewhere);
+    container::containers(new_spec, &SPEC, name, Role::Ephemeral, &mut taken, errors);
+    let path = SPEC.field(name);
+    for before in items(old_spec, name) {
+        let called = text(before, "name");
+        match items(new_spec, name).iter().find(|container| text(container, "name") == called) {
+            None => errors.push(FieldError::forbidden(&path, format!("existing ephemeral containers {called:?} may not be removed\n"))),
+            Some(now) if now != before => {
+                let why = format!("existing ephemeral containers {called:?} may not be changed\n{}", difference(before, now));
+                errors.push(FieldError::forbidden(&path, why));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// A Pod whose resources were written: cpu and memory may be other amounts, but must be there as they were, and the Pod stays in its class.
+pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
+    let (new_spec, old_spec) = (&new["spec"], &old["spec"]);
+    if new_spec == old_spec {
+        return;
+    }
+    spec(new_spec, &SPEC, errors);
+    let mut others_change = false;
+    for list in ["containers", "initContainers"] {
+        for (i, (now, before)) in items(new_spec, list).iter().zip(items(old_spec, list)).enumerate() {
+            let list = SPEC.field(list);
+            let at = list.index(i);
+            let at = at.field("resources");
+            for kind in ["requests", "limits"] {
+                let (now, before) = (&now["resources"][kind], &before["resources"][kind]);
+                let names = |amounts: &Value| amounts.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+                let removed = |name: &String| matches!(name.as_str(), "cpu" | "memory") && now[name.as_str()].is_null();
+                if names(before).iter().any(removed) {
+                    errors.push(FieldError::forbidden(at.field(kind), format!("resource {kind} cannot be removed")));
+                }
+                let other = |name: &String| !matches!(name.as_str(), "cpu" | "memory") && now[name.as_str()] != before[name.as_str()];
+                others_change |= names(before).iter().chain(&names(now)).any(other);
+            }
+            others_change |= now["resources"]["claims"] != before["resources"]["claims"];
+        }
+    }
+    if others_change {
+        errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
+    }
+    let class = crate::object::qos::class(new_spec);
+    let stored = old["status"]["qosClass"].as_str().unwrap_or_else(|| crate::object::qos::class(old_spec));
+    if class != stored {
+        errors.push(FieldError::invalid("spec", &stored.into(), "Pod QOS Class may not change as a result of resizing"));
+    }
+}
+
 fn deadline(new: &Value, old: &Value, errors: &mut Errors) {
     let path = SPEC.field("activeDeadlineSeconds");
     match (number(new, "activeDeadlineSeconds"), number(old, "activeDeadlineSeconds")) {

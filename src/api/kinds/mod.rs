@@ -4,7 +4,7 @@ mod certificates;
 pub(super) mod definitions;
 mod jobs;
 mod namespaces;
-mod pods;
+pub(super) mod pods;
 pub mod services;
 
 use serde_json::Value;

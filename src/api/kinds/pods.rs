@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::api::strategy::Phase;
 
 pub(super) fn prepare_for_create(object: &mut Value) {
-    let class = qos_class(&object["spec"]);
+    let class = crate::object::qos::class(&object["spec"]);
     object["status"] = json!({"phase": "Pending", "qosClass": class});
 }
 
@@ -20,40 +20,32 @@ pub(super) fn prepare_for_update(phase: Phase, old: &Value, new: &mut Value) {
     }
 }
 
-/// Guaranteed: every container has cpu and memory limits equal to its requests. BestEffort: none asks for anything. Else Burstable.
-fn qos_class(spec: &Value) -> &'static str {
-    let containers = ["containers", "initContainers"].into_iter().flat_map(|list| spec[list].as_array().into_iter().flatten());
-    let (mut any, mut guaranteed) = (false, true);
-    for container in containers {
-        for resource in ["cpu", "memory"] {
-            let quantity = |kind: &str| container["resources"][kind].get(resource).filter(|q| !is_zero(q));
-            let (request, limit) = (quantity("requests"), quantity("limits"));
-            any |= request.is_some() || limit.is_some();
-            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
+/// A write of `ephemeralcontainers` changes those and nothing else; a write of `resize`, the resources of containers and how they are resized.
+pub(in crate::api) fn isolate(phase: Phase, old: &Value, new: &mut Value) {
+    let wanted = std::mem::replace(new, old.clone());
+    for field in ["managedFields", "resourceVersion"] {
+        match wanted["metadata"].get(field) {
+            Some(value) => new["metadata"][field] = value.clone(),
+            None => drop(crate::object::meta_mut(new).remove(field)),
         }
     }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
+    if phase == Phase::EphemeralContainers {
+        match wanted["spec"].get("ephemeralContainers") {
+            Some(containers) => new["spec"]["ephemeralContainers"] = containers.clone(),
+            None => drop(new["spec"].as_object_mut().map(|spec| spec.remove("ephemeralContainers"))),
+        }
+        return;
     }
-}
-
-fn is_zero(quantity: &Value) -> bool {
-    quantity.as_str().is_some_and(|q| q.trim_start_matches(['0', '.']).trim_end_matches(|c: char| c.is_alphabetic()).is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_class_follows_from_requests_and_limits() {
-        let spec = |resources: Value| json!({"containers": [{"name": "c", "resources": resources}]});
-        assert_eq!(qos_class(&spec(json!({}))), "BestEffort");
-        assert_eq!(qos_class(&spec(json!({"requests": {"cpu": "1"}}))), "Burstable");
-        let full = json!({"cpu": "1", "memory": "1Gi"});
-        assert_eq!(qos_class(&spec(json!({"requests": full, "limits": full}))), "Guaranteed");
-        assert_eq!(qos_class(&spec(json!({"limits": full}))), "Guaranteed");
+    for list in ["containers", "initContainers"] {
+        for container in new["spec"][list].as_array_mut().into_iter().flatten() {
+            let asked = wanted["spec"][list].as_array().into_iter().flatten().find(|other| other["name"] == container["name"]);
+            let (Some(asked), Some(container)) = (asked, container.as_object_mut()) else { continue };
+            for field in ["resources", "resizePolicy"] {
+                match asked.get(field) {
+                    Some(value) => container.insert(field.into(), value.clone()),
+                    None => container.remove(field),
+                };
+            }
+        }
     }
 }

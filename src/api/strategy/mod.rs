@@ -17,6 +17,10 @@ pub enum Phase {
     Main,
     /// Its `status` subresource.
     Status,
+    /// The `ephemeralcontainers` of a Pod.
+    EphemeralContainers,
+    /// The `resize` of a Pod.
+    Resize,
     /// Another subresource, which knows for itself what it changes.
     Other,
 }
@@ -27,6 +31,8 @@ impl Phase {
         match subresource {
             "" => Phase::Main,
             "status" => Phase::Status,
+            "ephemeralcontainers" => Phase::EphemeralContainers,
+            "resize" => Phase::Resize,
             _ => Phase::Other,
         }
     }
@@ -129,6 +135,9 @@ pub fn keep_system_fields(old: &Value, new: &mut Value) {
 
 /// A write of the object leaves its status alone; a write of the status leaves the rest alone.
 pub fn isolate(resource: &Resource, phase: Phase, old: &Value, new: &mut Value) {
+    if matches!(phase, Phase::EphemeralContainers | Phase::Resize) {
+        return super::kinds::pods::isolate(phase, old, new);
+    }
     let Some(map) = new.as_object_mut() else { return };
     match phase {
         Phase::Main if has_status(resource) => match old.get("status") {
