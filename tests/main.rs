@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod cel;
 mod certificates;
 mod controllers;
 mod door;
