@@ -20,7 +20,7 @@ pub(super) fn prepare_for_create(object: &mut Value, user: &User) {
 pub(super) fn prepare_for_update(api: &Api, phase: Phase, old: &Value, new: &mut Value) {
     new["spec"] = old["spec"].clone();
     match phase {
-        Phase::Main => return,
+        Phase::Main | Phase::EphemeralContainers | Phase::Resize => return,
         // The one other subresource is the approval.
         Phase::Other => {
             let conditions = new["status"]["conditions"].take();
