@@ -22,7 +22,7 @@ pub(super) fn prepare_for_update(api: &Api, phase: Phase, old: &Value, new: &mut
     match phase {
         Phase::Main | Phase::EphemeralContainers | Phase::Resize => return,
         // The one other subresource is the approval.
-        Phase::Other => {
+        Phase::EphemeralContainers | Phase::Resize | Phase::Other => {
             let conditions = new["status"]["conditions"].take();
             new["status"] = old.get("status").cloned().unwrap_or_else(|| json!({}));
             if let Some(status) = new["status"].as_object_mut() {
