@@ -1,5 +1,6 @@
 //! Asking the audit archive of a running server: imports, filters, live streams, statistics, derived roles, and the commands.
 
+use std::io::BufRead;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
@@ -261,6 +262,20 @@ async fn the_commands_import_query_count_and_derive_roles() {
         (&json!(2), &json!(2), &json!(1)),
         "{answer}"
     );
+
+    // Tail begins with the last one; once that is shown, it follows.
+    let mut tail = Command::new(env!("CARGO_BIN_EXE_usher"));
+    tail.args(["audit", "tail", "--user", "imported-jane", "--last", "1", "-o", "jsonl", "--kubeconfig", kubeconfig]);
+    let mut tail = tail.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let shown = std::io::BufReader::new(tail.stdout.take().unwrap()).lines();
+    let (sender, mut lines_shown) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || shown.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let id = |line: Option<String>| serde_json::from_str::<Event>(&line.unwrap()).unwrap().audit_id;
+    assert_eq!(id(lines_shown.recv().await), "imported-1");
+    import(&server, lines(&[event(7, "imported-joe", "get", "/version", 200), event(8, "imported-jane", "get", "/version", 200)])).await;
+    assert_eq!(id(lines_shown.recv().await), "imported-8");
+    tail.kill().unwrap();
+    tail.wait().unwrap();
 
     let bad = usher(&["audit", "query", "--code", "x", "--kubeconfig", kubeconfig]).await;
     assert_eq!(String::from_utf8_lossy(&bad.stderr), "usher: code takes 403, 4xx or 400-499, not \"x\"\n");
