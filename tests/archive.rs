@@ -1,5 +1,6 @@
 //! Asking the audit archive of a running server: imports, filters, live streams, statistics, derived roles, and the commands.
 
+use std::io::BufRead;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
@@ -182,16 +183,20 @@ const DONE: [(&str, &str, bool); 17] = [
 async fn derived_roles_allow_exactly_what_was_done() {
     let server = crate::builder().start().await.unwrap();
     let jane = User::new("jane", &["system:authenticated"]);
-    let mut usage = Usage::of("jane", Options::default());
-    for (number, (_, uri, done)) in DONE.iter().enumerate() {
+    let map = json!({"metadata": {"name": "new"}}).to_string();
+    let create = |namespace: &str| {
+        let uri = format!("/api/v1/namespaces/{namespace}/configmaps");
+        send(&server, &jane, Request::post(uri).header("content-type", "application/json"), map.clone())
+    };
+    for (_, uri, _) in DONE.iter().filter(|(.., done)| *done) {
         assert_eq!(get(&server, &jane, uri).await.0, 403, "{uri} is allowed before there is a role");
-        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-        let verb = usher::request::parse("GET", path, query).verb;
-        if *done {
-            usage.see(&serde_json::from_value(event(number, "jane", verb, uri, 403)).unwrap());
-        }
     }
-    usage.see(&serde_json::from_value(event(90, "jane", "create", "/api/v1/namespaces/default/configmaps", 403)).unwrap());
+    assert_eq!(create("default").await.status(), 403);
+    let (_, kept) = get(&server, &admin(), "/usher/v1/requests?user=jane").await;
+    let mut usage = Usage::of("jane", Options::default());
+    for event in kept["items"].as_array().unwrap() {
+        usage.see(&serde_json::from_value(event.clone()).unwrap());
+    }
     for role in usage.roles("jane") {
         let namespace = role["metadata"]["namespace"].as_str().map(|n| format!("namespaces/{n}/")).unwrap_or_default();
         let plural = format!("{}s", role["kind"].as_str().unwrap().to_lowercase());
@@ -205,11 +210,6 @@ async fn derived_roles_allow_exactly_what_was_done() {
         let (code, answer) = get(&server, &jane, uri).await;
         assert_eq!(code != 403, done, "{uri}: {code} {answer}");
     }
-    let map = json!({"metadata": {"name": "new"}}).to_string();
-    let create = |namespace: &str| {
-        let uri = format!("/api/v1/namespaces/{namespace}/configmaps");
-        send(&server, &jane, Request::post(uri).header("content-type", "application/json"), map.clone())
-    };
     assert_eq!(create("default").await.status(), 201);
     assert_eq!(create("kube-system").await.status(), 403);
 }
@@ -251,6 +251,31 @@ async fn the_commands_import_query_count_and_derive_roles() {
     assert!(stats.contains("2 requests") && stats.contains("≤ 250ms 2 █"), "{stats}");
     let roles = ask(&["rbac", "--user", "imported-jane"]).await;
     assert!(roles.contains("# + namespace default: delete pods web\n") && roles.contains("kind: RoleBinding\n"), "{roles}");
+
+    let policy = directory.path().join("policy.yaml");
+    let rules = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None, verbs: [get]}, {level: Metadata}]}";
+    std::fs::write(&policy, rules).unwrap();
+    let answer = ask(&["what-if", "--policy", policy.to_str().unwrap(), "--user", "imported-jane", "-o", "json"]).await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(
+        (&answer["requests"], &answer["total"]["events"], &answer["rules"][0]["requests"]),
+        (&json!(2), &json!(2), &json!(1)),
+        "{answer}"
+    );
+
+    // Tail begins with the last one; once that is shown, it follows.
+    let mut tail = Command::new(env!("CARGO_BIN_EXE_usher"));
+    tail.args(["audit", "tail", "--user", "imported-jane", "--last", "1", "-o", "jsonl", "--kubeconfig", kubeconfig]);
+    let mut tail = tail.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let shown = std::io::BufReader::new(tail.stdout.take().unwrap()).lines();
+    let (sender, mut lines_shown) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || shown.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let id = |line: Option<String>| serde_json::from_str::<Event>(&line.unwrap()).unwrap().audit_id;
+    assert_eq!(id(lines_shown.recv().await), "imported-1");
+    import(&server, lines(&[event(7, "imported-joe", "get", "/version", 200), event(8, "imported-jane", "get", "/version", 200)])).await;
+    assert_eq!(id(lines_shown.recv().await), "imported-8");
+    tail.kill().unwrap();
+    tail.wait().unwrap();
 
     let bad = usher(&["audit", "query", "--code", "x", "--kubeconfig", kubeconfig]).await;
     assert_eq!(String::from_utf8_lossy(&bad.stderr), "usher: code takes 403, 4xx or 400-499, not \"x\"\n");

@@ -21,6 +21,7 @@ pub mod redact;
 pub mod sink;
 mod source;
 pub mod story;
+pub mod what_if;
 
 pub use archive::Archive;
 pub use event::{Event, Level, Stage, Story};

@@ -148,6 +148,11 @@ impl Policy {
         })
     }
 
+    /// Which rule decides about a request, counted from zero.
+    pub fn decides(&self, user: Option<&User>, info: &RequestInfo) -> Option<usize> {
+        self.rules.iter().position(|rule| rule.matches(user, info))
+    }
+
     /// Whether any rule wants something that is only to be had while a request is under way: its bodies, or an event of its arrival.
     pub fn is_early(&self) -> bool {
         self.early

@@ -16,6 +16,8 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// A group and a resource, with its subresource, of it.
 type Target = (String, String);
+/// How a resource was used: its group, the verbs, the names.
+type Use = (String, Vec<String>, Option<Vec<String>>);
 /// The names that a verb was used with; `None` once it was used without one.
 type Names = Option<BTreeSet<String>>;
 
@@ -177,7 +179,7 @@ impl Usage {
 
 /// The rules of a scope: verbs that were used with the same names stand together, and so do resources of a group that were used alike.
 fn rules(targets: &BTreeMap<Target, BTreeMap<String, Names>>) -> Vec<Value> {
-    let mut alike: BTreeMap<(String, Vec<String>, Option<Vec<String>>), Vec<String>> = BTreeMap::new();
+    let mut alike: BTreeMap<Use, Vec<String>> = BTreeMap::new();
     for ((group, resource), verbs) in targets {
         let mut by_names: BTreeMap<Option<Vec<String>>, Vec<String>> = BTreeMap::new();
         for (verb, names) in verbs {

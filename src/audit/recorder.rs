@@ -185,6 +185,7 @@ impl Audit {
             shared.outlets.iter().map(|outlet| (format!("{{plugin=\"{}\"}}", outlet.name), count(&outlet.tally.errors))).collect();
         family("apiserver_audit_error_total", "Audit events that a sink failed to take.", &series);
         let mut series = vec![("{sink=\"recorder\"}".to_owned(), count(&shared.dropped))];
+        series.push(("{sink=\"archive\"}".to_owned(), self.archive.kept().lost));
         series.extend(shared.outlets.iter().map(|outlet| (format!("{{sink=\"{}\"}}", outlet.name), count(&outlet.tally.dropped))));
         family("usher_audit_dropped_total", "Audit events dropped because a sink was slower than the requests.", &series);
         out.push_str(&self.otlp.as_ref().map(|otlp| otlp.metrics()).unwrap_or_default());

@@ -46,9 +46,7 @@ pub struct RequestInfo {
 impl RequestInfo {
     /// Whether it is meant to take long: a watch, a log, a connection to a Pod.
     pub fn is_long_running(&self) -> bool {
-        // An import of audit events takes as long as its file is long.
-        let import = self.verb == "post" && self.path == "/usher/v1/requests";
-        self.verb == "watch" || matches!(self.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward") || import
+        self.verb == "watch" || matches!(self.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
     }
 
     /// The verb that authorisation looks at.

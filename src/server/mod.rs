@@ -298,6 +298,7 @@ impl Server {
             let _ = serving.await;
         }
         self.gateway.audit.stop().await;
+        self.gateway.audit.archive.close();
         if let Err(error) = self.gateway.api.state.store().close().await {
             tracing::warn!(%error, "closing the store");
         }

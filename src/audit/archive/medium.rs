@@ -54,6 +54,13 @@ impl Medium {
         }
     }
 
+    /// Says that nothing more will be written: memory that was kept ready is given back.
+    pub fn settle(&self) {
+        if let Medium::Memory(bytes) = self {
+            bytes.write().shrink_to_fit();
+        }
+    }
+
     /// Cuts what is behind a place.
     pub fn cut(&self, length: u64) -> io::Result<()> {
         match self {

@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::{Block, Place};
 use columns::{Columns, MOST_ROWS};
@@ -41,9 +41,11 @@ const EXTENSION: &str = "segment";
 /// A segment is at most a sixteenth of what may be kept, and at most this large.
 const LARGEST_SEGMENT: u64 = 64 << 20;
 /// How much is kept at most where it is kept in memory.
-const MOST_IN_MEMORY: u64 = 64 << 20;
+const MOST_IN_MEMORY: u64 = 32 << 20;
 /// How far somebody who follows may fall behind.
 const BEHIND: usize = 1024;
+/// How often it is said that events are lost.
+const TELL: Duration = Duration::from_secs(10);
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ pub struct Archive {
     inner: Mutex<Inner>,
     live: broadcast::Sender<Arc<Event>>,
     lost: AtomicU64,
+    told: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +111,14 @@ impl Archive {
         if directory.is_none() {
             limits.bytes = limits.bytes.min(MOST_IN_MEMORY);
         }
-        Archive { directory, limits, inner: Mutex::default(), live: broadcast::Sender::new(BEHIND), lost: AtomicU64::new(0) }
+        Archive {
+            directory,
+            limits,
+            inner: Mutex::default(),
+            live: broadcast::Sender::new(BEHIND),
+            lost: AtomicU64::new(0),
+            told: Mutex::default(),
+        }
     }
 
     /// Opens the archive of a directory, or one in memory. Looks at the end of each segment and no further; what a killed server left
@@ -170,8 +180,12 @@ impl Archive {
     fn write(&self, block: Block, batch: Vec<Arc<Event>>) {
         let (bytes, places) = block.finish();
         if let Err(error) = self.write_block(&bytes, &places, &batch) {
-            self.lost.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            tracing::error!(%error, events = batch.len(), "the audit archive cannot be written; events are lost");
+            let lost = self.lost.fetch_add(batch.len() as u64, Ordering::Relaxed) + batch.len() as u64;
+            let mut told = self.told.lock();
+            if told.is_none_or(|told| told.elapsed() >= TELL) {
+                *told = Some(Instant::now());
+                tracing::error!(%error, lost, "the audit archive cannot be written; events are lost");
+            }
             return;
         }
         if self.live.receiver_count() > 0 {
@@ -189,7 +203,7 @@ impl Archive {
             active.end + bytes.len() as u64 > self.largest_segment() || active.columns.places.len() + places.len() > MOST_ROWS || old
         };
         if inner.active.as_ref().is_some_and(full) {
-            self.seal(inner, now)?;
+            self.seal(inner, now);
         }
         let active = match &mut inner.active {
             Some(active) => active,
@@ -216,13 +230,16 @@ impl Archive {
         (self.limits.bytes / 16).min(LARGEST_SEGMENT)
     }
 
-    /// Ends the segment that is being written.
-    fn seal(&self, inner: &mut Inner, now: Timestamp) -> io::Result<()> {
-        if let Some(active) = inner.active.take() {
-            let segment = Segment::seal(active.path, active.medium, active.end, &active.columns, now.as_microsecond())?;
-            inner.sealed.push_back(Arc::new(segment));
-        }
-        Ok(())
+    /// Ends the segment that is being written. One that cannot be sealed, because the disk is full say, stays as a killed server
+    /// would have left it, and is put in order by whoever looks at it next.
+    fn seal(&self, inner: &mut Inner, now: Timestamp) {
+        let Some(active) = inner.active.take() else { return };
+        let sealed = Segment::seal(active.path.clone(), active.medium, active.end, &active.columns, now.as_microsecond());
+        let segment = sealed.or_else(|error| {
+            tracing::warn!(%error, "a segment of the audit archive could not be sealed");
+            active.path.as_deref().map_or(Err(error), Segment::open)
+        });
+        inner.sealed.extend(segment.ok().map(Arc::new));
     }
 
     /// Forgets what is too much or too old.
@@ -268,9 +285,7 @@ impl Archive {
 
     /// Ends the segment that is being written, so that the next start finds everything in order. More may be appended.
     pub fn close(&self) {
-        if let Err(error) = self.seal(&mut self.inner.lock(), Timestamp::now()) {
-            tracing::warn!(%error, "the audit archive could not be closed; the next start puts it in order");
-        }
+        self.seal(&mut self.inner.lock(), Timestamp::now());
     }
 }
 

@@ -22,6 +22,10 @@ const PIECE: u64 = 2 << 20;
 /// An expression is evaluated on every core where there are at least so many records.
 const WORTH_SHARING: usize = 256;
 
+/// What is kept at one moment: the sealed segments, oldest first, and what somebody read off the columns of the one that is being
+/// written, with where its records are.
+pub(super) type Snapshot<T> = (Vec<Arc<Segment>>, Option<(Arc<Medium>, T)>);
+
 impl Archive {
     /// Hands out the records that a filter asks for, in an order, until there are `limit` or whoever takes them has enough. Reads
     /// files: not for a thread that must not wait.
@@ -54,8 +58,8 @@ impl Archive {
         }
     }
 
-    /// The sealed segments, oldest first, and what somebody reads off the columns of the one that is being written.
-    pub(super) fn snapshot<T>(&self, look: impl FnOnce(&Columns) -> T) -> (Vec<Arc<Segment>>, Option<(Arc<Medium>, T)>) {
+    /// What is there now.
+    pub(super) fn snapshot<T>(&self, look: impl FnOnce(&Columns) -> T) -> Snapshot<T> {
         let inner = self.inner.lock();
         let active = inner.active.as_ref().map(|active| (active.medium.clone(), look(&active.columns)));
         (inner.sealed.iter().cloned().collect(), active)

@@ -60,6 +60,7 @@ impl Segment {
     /// Seals what was written up to `end`.
     pub fn seal(path: Option<PathBuf>, medium: Arc<Medium>, end: u64, columns: &Columns, appended: i64) -> io::Result<Segment> {
         let (summary, bytes) = seal(&medium, end, columns, appended)?;
+        medium.settle();
         let memory = path.is_none().then_some(medium);
         Ok(Segment { path, memory, bytes: bytes.into(), summary: Mutex::new(Some(Arc::new(summary))) })
     }

@@ -6,6 +6,7 @@ mod rbac;
 mod row;
 mod stats;
 mod tail;
+mod what_if;
 
 use clap::{Args, Subcommand};
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
@@ -19,7 +20,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   usher audit query --filter 'event.responseStatus.code >= 500 && event.userAgent.startsWith(\"helm\")'
   usher audit stats --since 10m                               who asks most, who is denied, what is slow
   usher audit rbac --user jane | kubectl apply -f -           the smallest roles for what jane does
-  usher audit import audit.log.gz                             the audit log of another cluster";
+  usher audit import audit.log.gz                             the audit log of another cluster
+  usher audit what-if --policy policy.yaml --since 1d         what an audit policy would have recorded";
 
 /// What to ask.
 #[derive(Debug, Subcommand)]
@@ -34,6 +36,8 @@ pub enum Audit {
     Rbac(rbac::Rbac),
     /// Read the audit log of another cluster into the archive
     Import(import::Import),
+    /// Tell what an audit policy would have recorded, and how much
+    WhatIf(what_if::WhatIf),
 }
 
 impl Audit {
@@ -45,6 +49,7 @@ impl Audit {
             Audit::Stats(command) => block_on(command.run()),
             Audit::Rbac(command) => block_on(command.run()),
             Audit::Import(command) => block_on(command.run()),
+            Audit::WhatIf(command) => block_on(command.run()),
         }
     }
 }

@@ -22,7 +22,7 @@ use super::Gateway;
 use super::layers::Refused;
 use super::layers::deadline::parse_duration;
 use super::router::page_not_found;
-use crate::api::representation::{Representation, respond_value};
+use crate::api::representation::{Representation, header_text, respond_value};
 use crate::request::{decode, query_value};
 use crate::status::Status;
 
@@ -31,8 +31,10 @@ const PIECE: usize = 256 << 10;
 
 /// Answers a request under `/usher/v1/`.
 pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
-    let query = request.uri().query().unwrap_or_default();
-    match (request.method(), request.uri().path()) {
+    let uri = request.uri().clone();
+    let query = uri.query().unwrap_or_default();
+    let accept = header_text(request.headers(), http::header::ACCEPT).to_owned();
+    match (&request.method().clone(), uri.path()) {
         (&Method::GET, "/usher/v1/snapshot") => snapshot(gateway).await,
         (&Method::GET, "/usher/v1/clock") => {
             let clock = &gateway.api.clock;
@@ -48,7 +50,7 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
             clock.advance(by).await;
             Ok(respond_value(200, &json!({"now": clock.now().to_string(), "virtual": true}), Representation::JSON)?)
         }
-        (&Method::GET, "/usher/v1/requests") => requests::list(gateway, &request),
+        (&Method::GET, "/usher/v1/requests") => requests::list(gateway, query, &accept).await,
         (&Method::POST, "/usher/v1/requests") => requests::import(gateway, request).await,
         (&Method::GET, "/usher/v1/stats") => requests::stats(gateway, query).await,
         (&Method::GET, path) if let Some(id) = path.strip_prefix("/usher/v1/requests/") => requests::get(gateway, &decode(id)).await,

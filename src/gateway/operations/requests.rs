@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 
-use crate::api::representation::{Representation, header_text, respond_value};
+use crate::api::representation::{Representation, respond_value};
 use crate::audit::archive::Order;
 use crate::audit::{Archive, Event, Filter, import};
 use crate::gateway::Gateway;
@@ -30,6 +30,8 @@ const TOP: usize = 10;
 const AHEAD: usize = 64;
 /// How often a silent stream says that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a question waits for requests that are still being recorded.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest line of an import.
 const LONGEST_LINE: usize = 32 << 20;
 /// How many events of an import are kept together.
@@ -90,8 +92,7 @@ enum Framing {
 }
 
 impl Framing {
-    fn of(request: &Request<Body>) -> Framing {
-        let accept = header_text(request.headers(), header::ACCEPT);
+    fn of(accept: &str) -> Framing {
         match accept {
             _ if accept.contains("text/event-stream") => Framing::ServerSentEvents,
             _ if accept.contains("application/x-ndjson") || accept.contains("application/jsonl") => Framing::Lines,
@@ -144,16 +145,22 @@ fn archive(gateway: &Gateway) -> &Arc<Archive> {
     &gateway.audit.archive
 }
 
+/// Lets the requests that were answered before this one reach the archive: whoever was answered can ask about it.
+async fn caught_up(gateway: &Gateway) {
+    let _ = tokio::time::timeout(PATIENCE, gateway.audit.flush()).await;
+}
+
 /// `GET /usher/v1/requests`.
-pub fn list(gateway: &Arc<Gateway>, request: &Request<Body>) -> Result<Response, Refused> {
-    let question = Question::read(request.uri().query().unwrap_or_default(), gateway.api.clock.now())?;
-    let framing = Framing::of(request);
+pub async fn list(gateway: &Arc<Gateway>, query: &str, accept: &str) -> Result<Response, Refused> {
+    let question = Question::read(query, gateway.api.clock.now())?;
+    let framing = Framing::of(accept);
     if question.follow {
         return match framing {
             Framing::List => Err(Status::bad_request("follow needs Accept: text/event-stream or application/x-ndjson").into()),
             framing => Ok(framing.respond(follow(gateway, question, framing))),
         };
     }
+    caught_up(gateway).await;
     let (sender, receiver) = mpsc::channel::<Bytes>(AHEAD);
     let archive = archive(gateway).clone();
     tokio::task::spawn_blocking(move || {
@@ -201,6 +208,7 @@ fn json_of(event: &Arc<Event>, trace: bool) -> Option<Vec<u8>> {
 
 /// `GET /usher/v1/requests/{audit-id}`: the last event of the request.
 pub async fn get(gateway: &Arc<Gateway>, id: &str) -> Result<Response, Refused> {
+    caught_up(gateway).await;
     let filter = Filter { audit_id: Some(id.to_owned()), ..Filter::default() };
     let archive = archive(gateway).clone();
     let found = asked(move || archive.query(&filter, 1)).await?;
@@ -219,6 +227,7 @@ pub async fn stats(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refu
     if question.filter.expression.is_some() {
         return Err(Status::bad_request("statistics are counted from columns; filter, a CEL expression, is for requests").into());
     }
+    caught_up(gateway).await;
     let archive = archive(gateway).clone();
     let stats = asked(move || archive.stats(&question.filter, question.top)).await?;
     let value = serde_json::to_value(stats).map_err(|e| Status::internal(e.to_string()))?;

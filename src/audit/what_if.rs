@@ -1,0 +1,244 @@
+//! What an audit policy would have recorded: its rules asked about requests that are kept, and how much would have been written. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Event, Level, Policy, Stage};
+use crate::request::{RequestInfo, User};
+
+/// So many events, and how much their lines have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Volume {
+    /// Events.
+    pub events: u64,
+    /// Bytes; at least, where bodies are missing.
+    pub bytes: u64,
+}
+
+impl Volume {
+    fn add(&mut self, bytes: u64) {
+        self.events += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// What a policy would have recorded.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// How many requests were looked at.
+    pub requests: u64,
+    /// Everything together.
+    pub total: Volume,
+    /// By level.
+    pub levels: BTreeMap<String, Volume>,
+    /// By stage.
+    pub stages: BTreeMap<String, Volume>,
+    /// By rule, in the order of the policy, with how many requests each decided about.
+    pub rules: Vec<ByRule>,
+    /// Requests that no rule is about; nothing is recorded of them.
+    pub no_rule: u64,
+    /// Bodies that the policy wants and that were not kept, so that their size is not known.
+    pub missing_bodies: u64,
+}
+
+/// What one rule stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByRule {
+    /// Its level.
+    pub level: String,
+    /// How many requests it decided about.
+    pub requests: u64,
+    /// What would have been recorded of them.
+    #[serde(flatten)]
+    pub volume: Volume,
+}
+
+impl Outcome {
+    /// Takes in an event that was kept: of the end of a request, or of the beginning of a long response.
+    pub fn see(&mut self, policy: &Policy, event: &Event) {
+        let user = User { name: event.user.username.clone(), groups: event.user.groups.clone(), ..User::default() };
+        let info = info(event);
+        let scope = policy.evaluate(Some(&user), &info);
+        let is_end = matches!(event.stage, Stage::ResponseComplete | Stage::Panic);
+        self.requests += u64::from(is_end);
+        let Some(rule) = policy.decides(Some(&user), &info) else {
+            self.no_rule += u64::from(is_end);
+            return;
+        };
+        if self.rules.len() <= rule {
+            self.rules.resize_with(rule + 1, ByRule::default);
+        }
+        self.rules[rule].level = format!("{:?}", scope.level);
+        self.rules[rule].requests += u64::from(is_end);
+        if scope.level == Level::None {
+            return;
+        }
+        if !scope.omit_stages.contains(event.stage) && event.stage != Stage::RequestReceived {
+            let bytes = self.line(event, scope.level, scope.omit_managed_fields);
+            self.count(rule, scope.level, event.stage, bytes);
+        }
+        // Its arrival is not kept, but everything that would be said of it is.
+        if is_end && !scope.omit_stages.contains(Stage::RequestReceived) {
+            let arrival = Event {
+                stage: Stage::RequestReceived,
+                level: scope.level,
+                response_status: None,
+                request_object: None,
+                response_object: None,
+                annotations: BTreeMap::new(),
+                trace: None,
+                ..event.clone()
+            };
+            self.count(rule, scope.level, Stage::RequestReceived, length(&arrival));
+        }
+    }
+
+    fn count(&mut self, rule: usize, level: Level, stage: Stage, bytes: u64) {
+        self.total.add(bytes);
+        self.levels.entry(format!("{level:?}")).or_default().add(bytes);
+        self.stages.entry(format!("{stage:?}")).or_default().add(bytes);
+        self.rules[rule].volume.add(bytes);
+    }
+
+    /// How long the line of an event would be at a level.
+    fn line(&mut self, event: &Event, level: Level, omit_managed_fields: bool) -> u64 {
+        let mut line = Event { level, trace: None, ..event.clone() };
+        let writes = matches!(event.verb.as_str(), "create" | "update" | "patch");
+        let answers = event.object_ref.is_some() && event.stage == Stage::ResponseComplete && event.verb != "watch";
+        let wanted = [(Level::Request, &mut line.request_object, writes), (Level::RequestResponse, &mut line.response_object, answers)];
+        for (from, body, expected) in wanted {
+            match body {
+                _ if level < from => *body = None,
+                Some(known) if omit_managed_fields => {
+                    if let Some(less) = without_managed_fields(known) {
+                        *known = less;
+                    }
+                }
+                Some(_) => {}
+                None => self.missing_bodies += u64::from(expected && event.level < from),
+            }
+        }
+        length(&line)
+    }
+}
+
+fn length(event: &Event) -> u64 {
+    serde_json::to_vec(event).map_or(0, |line| line.len() as u64 + 1)
+}
+
+fn without_managed_fields(body: &RawValue) -> Option<Box<RawValue>> {
+    let mut value: Value = serde_json::from_str(body.get()).ok()?;
+    let strip = |object: &mut Value| {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    };
+    strip(&mut value);
+    value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(strip);
+    serde_json::value::to_raw_value(&value).ok()
+}
+
+/// The request of an event, in the terms that rules are about.
+fn info(event: &Event) -> RequestInfo {
+    let known = [
+        "get",
+        "list",
+        "watch",
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+        "head",
+        "post",
+        "put",
+        "options",
+        "connect",
+        "trace",
+    ];
+    let verb = known.into_iter().find(|verb| *verb == event.verb).unwrap_or_default();
+    let path = event.request_uri.split('?').next().unwrap_or_default().to_owned();
+    let mut info = RequestInfo { path, verb, ..RequestInfo::default() };
+    if let Some(object) = &event.object_ref {
+        info.is_resource = true;
+        info.group = object.api_group.clone();
+        info.version = object.api_version.clone();
+        info.namespace = object.namespace.clone();
+        info.resource = object.resource.clone();
+        info.subresource = object.subresource.clone();
+        info.name = object.name.clone();
+    }
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  users: [system:kube-scheduler]
+- level: RequestResponse
+  omitManagedFields: true
+  resources:
+  - group: apps
+    resources: [deployments]
+- level: Metadata
+  omitStages: []
+  resources:
+  - group: ''
+";
+
+    fn event(user: &str, verb: &str, group: &str, resource: &str) -> Event {
+        serde_json::from_value(json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "RequestResponse", "auditID": "a", "stage": "ResponseComplete",
+            "requestURI": "/x", "verb": verb, "user": {"username": user}, "objectRef": {"resource": resource, "apiGroup": group},
+            "responseStatus": {"metadata": {}, "code": 200}, "responseObject": {"metadata": {"name": "x", "managedFields": [{"manager": "m"}]}},
+            "trace": {"took": 5},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_request_counts_for_the_rule_that_decides_about_it() {
+        let policy = Policy::parse(POLICY.as_bytes()).unwrap();
+        let mut outcome = Outcome::default();
+        outcome.see(&policy, &event("system:kube-scheduler", "get", "", "pods"));
+        outcome.see(&policy, &event("jane", "get", "apps", "deployments"));
+        outcome.see(&policy, &event("jane", "get", "", "pods"));
+        outcome.see(&policy, &event("jane", "get", "batch", "jobs"));
+        assert_eq!((outcome.requests, outcome.no_rule, outcome.total.events), (4, 1, 2));
+        assert_eq!(
+            outcome.rules.iter().map(|rule| (rule.level.as_str(), rule.requests, rule.volume.events)).collect::<Vec<_>>(),
+            [("None", 1, 0), ("RequestResponse", 1, 1), ("Metadata", 1, 1)]
+        );
+        let with_body = Event { trace: None, ..event("jane", "get", "apps", "deployments") };
+        let whole = serde_json::to_string(&with_body).unwrap().len() as u64 + 1;
+        let managed = ",\"managedFields\":[{\"manager\":\"m\"}]".len() as u64;
+        assert_eq!(outcome.levels["RequestResponse"].bytes, whole - managed);
+        assert!(outcome.levels["Metadata"].bytes < whole);
+        assert_eq!(outcome.missing_bodies, 0);
+    }
+
+    #[test]
+    fn arrivals_are_counted_where_the_policy_wants_them_and_missing_bodies_are_told() {
+        let text = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: RequestResponse}]}";
+        let policy = Policy::parse(text.as_bytes()).unwrap();
+        let mut outcome = Outcome::default();
+        let kept = Event { level: Level::Metadata, response_object: None, ..event("jane", "create", "", "pods") };
+        outcome.see(&policy, &kept);
+        assert_eq!(outcome.total.events, 2);
+        assert_eq!((outcome.stages["RequestReceived"].events, outcome.stages["ResponseComplete"].events), (1, 1));
+        assert_eq!(outcome.missing_bodies, 2);
+    }
+}
