@@ -5,6 +5,7 @@ mod admission;
 mod aggregation;
 mod archive;
 mod audit;
+mod cel;
 mod certificates;
 mod controllers;
 mod conversion;

@@ -1,16 +1,20 @@
 //! `usher cel`: expressions outside a server.
 
+mod repl;
+mod session;
+
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use usher_cel::{Environment, Schema};
+use usher_cel::{Environment, STATIC_ESTIMATED_COST_LIMIT};
 
 pub(super) const EXAMPLES: &str = "Examples:
   echo '{\"expr\": \"[1,2,3].sum() == 6\"}' | usher cel eval
-  usher cel check --schema crd.yaml --expr 'self.spec.replicas <= self.spec.maxReplicas'";
+  usher cel check --schema crd.yaml --expr 'self.spec.replicas <= self.spec.maxReplicas'
+  usher cel repl --object deployment.yaml
+  echo ':explain object.spec.replicas > 5' | usher cel repl --object deployment.yaml";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -23,11 +27,26 @@ pub enum Cel {
         #[arg(long, value_name = "FILE")]
         schema: PathBuf,
         /// The version of the definition [default: the stored one]
-        #[arg(long)]
-        version: Option<String>,
+        #[arg(long, value_name = "VERSION")]
+        api_version: Option<String>,
         /// The expression; `self` and `oldSelf` are the object
         #[arg(long)]
         expr: String,
+    },
+    /// Try expressions on an object, with history and completion
+    Repl {
+        /// The object, YAML or JSON: the variable `object`, and with a schema also `self` and `oldSelf`
+        #[arg(long, value_name = "FILE")]
+        object: Option<PathBuf>,
+        /// A CustomResourceDefinition: `self` is checked against its schema
+        #[arg(long, value_name = "FILE")]
+        schema: Option<PathBuf>,
+        /// The version of the definition [default: the stored one]
+        #[arg(long, value_name = "VERSION", requires = "schema")]
+        api_version: Option<String>,
+        /// Where to keep what was asked [default: usher/cel-history in the user's state directory]
+        #[arg(long, value_name = "FILE")]
+        history: Option<PathBuf>,
     },
 }
 
@@ -36,7 +55,12 @@ impl Cel {
     pub fn run(self) -> Result<(), String> {
         match self {
             Cel::Eval => eval(),
-            Cel::Check { schema, version, expr } => check(&schema, version.as_deref(), &expr),
+            Cel::Check { schema, api_version, expr } => check(&schema, api_version.as_deref(), &expr),
+            Cel::Repl { object, schema, api_version, history } => {
+                let object = object.map(|path| session::read(&path)).transpose()?.unwrap_or_else(|| json!({}));
+                let schema = schema.map(|path| session::schema(&path, api_version.as_deref())).transpose()?;
+                repl::run(session::Session::new(object, schema), history.or_else(repl::default_history))
+            }
         }
     }
 }
@@ -58,21 +82,15 @@ fn eval() -> Result<(), String> {
 }
 
 fn check(path: &std::path::Path, version: Option<&str>, expression: &str) -> Result<(), String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    let definition = crate::schema::yaml::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?.value;
-    let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
-    let chosen = versions.iter().find(|v| match version {
-        Some(name) => v["name"] == name,
-        None => v["storage"] == true,
-    });
-    let schema = chosen.map(|v| &v["schema"]["openAPIV3Schema"]).filter(|s| s.is_object());
-    let schema = schema.ok_or_else(|| format!("{} has no schema for that version", path.display()))?;
-    let schema = Schema::from_openapi(schema, true)
-        .ok_or_else(|| format!("the schema of {} has no types that an expression could use", path.display()))?;
-    let schema = Arc::new(schema);
+    let schema = session::schema(path, version)?;
     let environment = Environment::kubernetes().schema_variable("self", schema.clone()).schema_variable("oldSelf", schema);
     let program = environment.compile(expression).map_err(|e| e.to_string())?;
     let cost = program.cost_estimate();
     println!("type {}, estimated cost {} to {}", program.output_type(), cost.min, cost.max);
+    if cost.max > STATIC_ESTIMATED_COST_LIMIT {
+        return Err(format!(
+            "the estimated cost is over the limit of {STATIC_ESTIMATED_COST_LIMIT}: simplify the expression, or bound what it loops over with maxItems, maxProperties and maxLength"
+        ));
+    }
     Ok(())
 }

@@ -125,3 +125,13 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_two_flags_of_a_subcommand_are_called_the_same() {
+        super::Cli::command().debug_assert();
+    }
+}

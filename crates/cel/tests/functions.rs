@@ -327,3 +327,30 @@ fn dates() {
     ]);
     fails(&[(&format!("{t}.getHours('Nowhere')"), "unknown time zone Nowhere")]);
 }
+
+/// The macros, which are no functions and stand in no table.
+const MACROS: &[&str] = &[
+    "has",
+    "all",
+    "exists",
+    "exists_one",
+    "existsOne",
+    "map",
+    "filter",
+    "transformList",
+    "transformMap",
+    "transformMapEntry",
+    "optMap",
+    "optFlatMap",
+    "sortBy",
+];
+
+#[test]
+fn every_function_and_macro_is_tried_by_these_tests() {
+    let tests = [include_str!("functions.rs"), include_str!("policies.rs")].concat();
+    let functions = usher_cel::Environment::kubernetes().with_jsonpatch().completions();
+    assert!(functions.len() > 100, "{functions:?}");
+    for name in functions.iter().map(String::as_str).chain(MACROS.iter().copied()) {
+        assert!(tests.contains(&format!("{name}(")), "no test calls {name}");
+    }
+}
