@@ -20,9 +20,10 @@ pub(super) fn prepare_for_create(object: &mut Value, user: &User) {
 pub(super) fn prepare_for_update(api: &Api, phase: Phase, old: &Value, new: &mut Value) {
     new["spec"] = old["spec"].clone();
     match phase {
-        Phase::Main | Phase::EphemeralContainers | Phase::Resize => return,
+        Phase::Main => return,
+        Phase::Status => keep_decisions(old, new),
         // The one other subresource is the approval.
-        Phase::EphemeralContainers | Phase::Resize | Phase::Other => {
+        _ => {
             let conditions = new["status"]["conditions"].take();
             new["status"] = old.get("status").cloned().unwrap_or_else(|| json!({}));
             if let Some(status) = new["status"].as_object_mut() {
@@ -32,7 +33,6 @@ pub(super) fn prepare_for_update(api: &Api, phase: Phase, old: &Value, new: &mut
                 };
             }
         }
-        Phase::Status => keep_decisions(old, new),
     }
     stamp(new, old, &api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
 }
