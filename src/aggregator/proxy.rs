@@ -151,6 +151,6 @@ impl http_body::Body for Pumped {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.length.clone()
+        self.length
     }
 }

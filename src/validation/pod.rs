@@ -211,10 +211,10 @@ pub fn update_ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors
     for before in items(old_spec, name) {
         let called = text(before, "name");
         match items(new_spec, name).iter().find(|container| text(container, "name") == called) {
-            None => errors.push(FieldError::forbidden(&path, format!("existing ephemeral containers {called:?} may not be removed\n"))),
+            None => errors.push(FieldError::forbidden(path, format!("existing ephemeral containers {called:?} may not be removed\n"))),
             Some(now) if now != before => {
                 let why = format!("existing ephemeral containers {called:?} may not be changed\n{}", difference(before, now));
-                errors.push(FieldError::forbidden(&path, why));
+                errors.push(FieldError::forbidden(path, why));
             }
             Some(_) => {}
         }
