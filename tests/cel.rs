@@ -47,7 +47,7 @@ fn lines_of_json_are_evaluated_in_order() {
     let (ok, out, _) = cel(&["eval"], "{\"expr\": \"1 + 1\"}\n\n{\"expr\": \"nope\"}\nno json\n");
     assert!(ok);
     let lines: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines[0]["value"], serde_json::json!({"int": "2"}), "{out}");
+    assert_eq!(lines[0]["value"], serde_json::json!({"int64": "2"}), "{out}");
     assert!(lines[1]["compileError"].as_str().unwrap().contains("undeclared reference to 'nope'"));
     assert!(lines[2]["error"].as_str().unwrap().contains("not a line of JSON"));
 }

@@ -66,7 +66,7 @@ fn terminal(session: Session, history: Option<PathBuf>) -> Result<(), String> {
         // The first time there is none.
         let _ = editor.load_history(path);
     }
-    println!("An expression, or :help. Tab completes, Ctrl-R searches what was asked before, Ctrl-D leaves.");
+    println!("Type an expression, or :help. Tab completes, Ctrl-R searches, Ctrl-D leaves.");
     loop {
         let line = match editor.readline("cel> ") {
             Ok(line) => line,
