@@ -69,7 +69,7 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
     if names == ("apiextensions.k8s.io", "customresourcedefinitions") {
         return definition::update(new, old, errors);
     }
-if names == ("certificates.k8s.io", "certificatesigningrequests") {
+    if names == ("certificates.k8s.io", "certificatesigningrequests") {
         return certificates::update(new, old, subresource, errors);
     }
     match (names, subresource) {
