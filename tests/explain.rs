@@ -168,7 +168,9 @@ async fn a_denial_names_the_policy_and_its_expression_and_a_refusal_the_missing_
     let steps: Vec<&Value> = hops.iter().flat_map(|hop| hop["steps"].as_array().unwrap()).collect();
     let policy = steps.iter().find(|step| step["name"] == "short" && step["verdict"] == "denied").unwrap_or_else(|| panic!("{told:#}"));
     assert_eq!((&policy["kind"], &policy["detail"]["binding"]), (&json!("policy"), &json!("short-b")));
-    assert!(policy.to_string().contains("object.metadata.name.size() <= 5"), "{policy:#}");
+    assert_eq!(policy["false"], json!(["object.metadata.name.size() <= 5"]), "the part that was false, and not the part that held");
+    let values = policy["detail"]["values"].as_array().unwrap_or_else(|| panic!("{policy:#}"));
+    assert!(values.contains(&json!({"expression": "object.metadata.name.size()", "value": 8})), "{policy:#}");
     assert!(told["summary"].as_str().unwrap().starts_with("policy short said no in validating admission"), "{told:#}");
     assert!(steps.iter().any(|step| step["kind"] == "authenticator"), "{told:#}");
     let whole = serde_json::to_string(&told).unwrap();
