@@ -12,6 +12,7 @@ use crate::object::{Object, meta};
 use crate::registry::bootstrap::{Settings, objects};
 use crate::request::{Context, RequestInfo, User};
 use crate::status::Status;
+use crate::store::At;
 
 /// Makes what is missing.
 pub async fn run(api: &Api, settings: &Settings) -> Result<(), String> {
@@ -31,8 +32,9 @@ async fn make(api: &Api, user: &Arc<User>, mut object: Value) -> Result<(), Stri
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let Some(resource) = api.registry.by_kind(group, version, &kind) else { return Err(format!("no resource for {kind}")) };
     let (namespace, name) = (meta(&object, "namespace").to_owned(), meta(&object, "name").to_owned());
-    let topic = api.state.topic(&resource.storage).await.map_err(|e| e.to_string())?;
-    if topic.get(&crate::api::read::key(&resource, &namespace, &name)).is_some() {
+    // Asked of the store, not of the read side: a start must not load every ConfigMap to learn that one is there.
+    let key = crate::api::read::key(&resource, &namespace, &name);
+    if api.state.store().get(&key, At::Newest).await.map_err(|e| e.to_string())?.is_some() {
         return Ok(());
     }
     crate::schema::default::apply_defaults(&mut object, &resource);

@@ -10,7 +10,7 @@ use crate::audit::Event;
 use crate::audit::facets::{self, Judge};
 
 /// A segment has at most this many records, so that a row fits into 16 bits.
-pub const MOST_ROWS: usize = 32_768;
+pub const MOST_ROWS: usize = 16_384;
 /// The time of an event that has none.
 pub const NO_TIME: i64 = i64::MIN;
 
