@@ -351,6 +351,9 @@ fn every_function_and_macro_is_tried_by_these_tests() {
     let functions = usher_cel::Environment::kubernetes().with_jsonpatch().completions();
     assert!(functions.len() > 100, "{functions:?}");
     for name in functions.iter().map(String::as_str).chain(MACROS.iter().copied()) {
-        assert!(tests.contains(&format!("{name}(")), "no test calls {name}");
+        // The named formats are called in a loop over their quoted names.
+        let called = format!("{name}(");
+        let listed = name.strip_prefix("format.").map(|format| format!("\"{format}\""));
+        assert!(tests.contains(&called) || listed.is_some_and(|listed| tests.contains(&listed)), "no test calls {name}");
     }
 }
