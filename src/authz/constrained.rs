@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::impersonation::service_account;
+use super::impersonation::{self, service_account};
 use super::{Attributes, Authorizer};
 use crate::request::{RequestInfo, User};
 
@@ -43,15 +43,7 @@ fn mode(name: &str) -> (&'static str, &'static str) {
 }
 
 fn question(verb: &str, resource: &str, name: &str) -> RequestInfo {
-    RequestInfo {
-        is_resource: true,
-        special_verb: verb.to_owned(),
-        group: GROUP.to_owned(),
-        version: "v1".to_owned(),
-        resource: resource.to_owned(),
-        name: name.to_owned(),
-        ..RequestInfo::default()
-    }
+    RequestInfo { special_verb: verb.to_owned(), ..impersonation::question(GROUP, resource, name) }
 }
 
 #[cfg(test)]

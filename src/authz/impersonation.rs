@@ -103,7 +103,7 @@ pub fn service_account(user: &str) -> Option<(&str, &str)> {
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
-fn question(group: &str, resource: &str, name: &str) -> RequestInfo {
+pub(super) fn question(group: &str, resource: &str, name: &str) -> RequestInfo {
     RequestInfo {
         is_resource: true,
         special_verb: "impersonate".to_owned(),

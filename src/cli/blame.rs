@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ask::{Object, ask};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, print};
+use super::output::{Format, Ink, Screen, cut, print, scalar};
 use crate::audit::story::blame::{Attribution, Blame as Told, Source};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -163,10 +163,6 @@ fn leaf<'a>(lead: &str, value: &Value, indent: usize, pointer: &str, fields: &Ha
     let author = fields.get(pointer).copied();
     lines.push(Line { text: format!("{lead}{}", parts.next().unwrap_or_default()), author });
     lines.extend(parts.map(|part| Line { text: format!("{}{part}", " ".repeat(indent)), author: None }));
-}
-
-fn scalar(value: &Value) -> String {
-    crate::api::yaml::write(value).trim_end().to_owned()
 }
 
 #[cfg(test)]

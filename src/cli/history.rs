@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ask::{Object, ask};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, print};
+use super::output::{Format, Ink, Screen, cut, print, scalar};
 use crate::audit::story::fields::Difference;
 use crate::gateway::operations::history::{History as Told, Kept};
 
@@ -114,10 +114,6 @@ pub(super) fn difference(out: &mut String, change: &Difference, screen: &Screen)
             }
         }
     }
-}
-
-fn scalar(value: &Value) -> String {
-    crate::api::yaml::write(value).trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -242,6 +242,11 @@ pub fn cut(text: &str, width: usize) -> String {
     }
 }
 
+/// A value as YAML without its last line break.
+pub fn scalar(value: &Value) -> String {
+    crate::api::yaml::write(value).trim_end().to_owned()
+}
+
 /// A time span as people say it: `850µs`, `12ms`, `3.4s`, `2m5s`.
 pub fn span(micros: u64) -> String {
     match micros {

@@ -1,10 +1,11 @@
-//! The store from outside: against a model, killed, damaged, on a full disk, and under many writers at once.
+//! The store from outside: against a model, killed, damaged, on a full disk, under many writers and under many watchers.
 
 mod contention;
 mod crash;
 mod damage;
 mod disk_full;
 mod etcd;
+mod kubelets;
 mod model;
 mod operations;
 
