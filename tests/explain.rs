@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, ServiceAccount};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
@@ -30,6 +30,12 @@ async fn text(client: &Client, path: &str) -> String {
     client.request_text(request).await.unwrap()
 }
 
+fn takes_pods(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    ready && node.spec.as_ref().is_none_or(|spec| spec.taints.as_ref().is_none_or(Vec::is_empty))
+}
+
 /// A server with controllers, scheduler and a node.
 async fn cluster() -> (Server, Client) {
     let mut builder = crate::builder();
@@ -39,6 +45,9 @@ async fn cluster() -> (Server, Client) {
     let client = server.client();
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     wait(|| async { accounts.get_opt("default").await.unwrap().is_some() }).await;
+    // A Pod that comes before its node can take it is first told that it does not fit: another story than the one asked for here.
+    let nodes: Api<Node> = Api::all(client.clone());
+    wait(|| async { nodes.list(&Default::default()).await.unwrap().items.iter().any(takes_pods) }).await;
     (server, client)
 }
 
