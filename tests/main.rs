@@ -19,11 +19,16 @@ mod recorded;
 mod store;
 mod subresources;
 
+/// Whether the tests run against a real etcd.
+fn on_etcd() -> bool {
+    std::env::var("USHER_TEST_STORE").is_ok_and(|store| store == "etcd")
+}
+
 /// A server that keeps nothing, or with `USHER_TEST_STORE=etcd` one that keeps everything in the etcd at `USHER_TEST_ETCD_ENDPOINT`, each under
 /// a prefix of its own.
 fn builder() -> usher::server::Builder {
     let mut builder = usher::Server::builder().in_memory();
-    if std::env::var("USHER_TEST_STORE").is_ok_and(|store| store == "etcd") {
+    if on_etcd() {
         let endpoint = std::env::var("USHER_TEST_ETCD_ENDPOINT").expect("USHER_TEST_ETCD_ENDPOINT says where etcd listens");
         let url = format!("etcd://{endpoint}/{}", uuid::Uuid::new_v4());
         builder.store = usher::server::StoreChoice::Etcd(usher::store::etcd::EtcdOptions::parse(&url).unwrap());
