@@ -50,6 +50,27 @@ pub fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
+/// A Namespace.
+pub fn namespace(namespace: &Value, errors: &mut Errors) {
+    let path = SPEC.field("finalizers");
+    for finalizer in items(&namespace["spec"], "finalizers").iter().filter_map(Value::as_str) {
+        super::metadata::finalizer(finalizer, &path, errors);
+    }
+}
+
+/// The status of a Namespace says what its deletion says.
+pub fn namespace_status(namespace: &Value, errors: &mut Errors) {
+    let phase = text(&namespace["status"], "phase");
+    let (wanted, when) = match has(&namespace["metadata"], "deletionTimestamp") {
+        true => ("Terminating", "is not empty"),
+        false => ("Active", "is empty"),
+    };
+    if phase != wanted {
+        let why = format!("may only be '{wanted}' if `deletionTimestamp` {when}");
+        errors.push(FieldError::invalid("status.Phase", &phase.into(), why));
+    }
+}
+
 /// A Lease.
 pub fn lease(lease: &Value, errors: &mut Errors) {
     let spec = &lease["spec"];

@@ -180,7 +180,7 @@ fn policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
             }
         }
         value => {
-            super::container::port_or_name(value, &path.field("port"), errors);
+            super::handler::port_or_name(value, &path.field("port"), errors);
             let Some(end) = number(port, "endPort") else { return };
             match value.as_i64() {
                 None => errors.push(FieldError::forbidden(path.field("endPort"), "may not be specified when `port` is non-numeric")),
