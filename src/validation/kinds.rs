@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::field::Errors;
 use super::{
-    autoscaling, batch, certificates, cluster, config, definition, endpoints, event, networking, pod, pod_update, policy, quota, rbac,
+    autoscaling, batch, certificates, cluster, config, definition, endpoints, event, flow_control, job, networking, pod, pod_update, policy, quota, rbac,
     service, storage, storage_classes, webhook, workload,
 };
 use crate::registry::Resource;
@@ -33,13 +33,15 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
         ("apps", "daemonsets") => workload::daemon_set(object, errors),
         ("apps", "statefulsets") => workload::stateful_set(object, errors),
         ("apps", "controllerrevisions") => workload::revision(object, errors),
-        ("batch", "jobs") => batch::job(object, errors),
+        ("batch", "jobs") => job::job(object, errors),
         ("batch", "cronjobs") => batch::cron_job(object, errors),
         ("autoscaling", "horizontalpodautoscalers") => autoscaling::autoscaler(object, errors),
         ("policy", "poddisruptionbudgets") => autoscaling::disruption_budget(object, errors),
         ("networking.k8s.io", "ingresses") => networking::ingress(object, errors),
         ("networking.k8s.io", "ingressclasses") => networking::ingress_class(object, errors),
         ("networking.k8s.io", "networkpolicies") => networking::network_policy(object, errors),
+        ("networking.k8s.io", "ipaddresses") => networking::ip_address(object, errors),
+        ("networking.k8s.io", "servicecidrs") => networking::service_cidr(object, errors),
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => rbac::role(object, resource.namespaced, errors),
         ("rbac.authorization.k8s.io", _) => rbac::binding(object, resource.namespaced, errors),
         ("coordination.k8s.io", "leases") => cluster::lease(object, errors),
@@ -47,7 +49,8 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
         ("certificates.k8s.io", "certificatesigningrequests") => certificates::create(object, errors),
         ("apiregistration.k8s.io", "apiservices") => cluster::api_service(object, errors),
         ("node.k8s.io", "runtimeclasses") => cluster::runtime_class(object, errors),
-        ("flowcontrol.apiserver.k8s.io", "flowschemas") => cluster::flow_schema(object, errors),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => flow_control::flow_schema(object, errors),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => flow_control::priority_level(object, errors),
         ("admissionregistration.k8s.io", plural) => admission(plural, object, errors),
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition::create(object, errors),
         _ => {}
@@ -115,8 +118,11 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
             workload::same_stateful_set(new, old, errors);
         }
         ("apps", "controllerrevisions") => workload::update_revision(new, old, errors),
-        ("batch", "jobs") => batch::same_job(new, old, errors),
-        ("batch", "cronjobs") => batch::same_cron_job(new, errors),
+        ("batch", "jobs") => job::update(new, old, errors),
+        ("batch", "cronjobs") => batch::update_cron_job(new, old, errors),
+        ("networking.k8s.io", "ingresses") => networking::update_ingress(new, errors),
+        ("networking.k8s.io", "ipaddresses") => networking::update_ip_address(new, old, errors),
+        ("networking.k8s.io", "servicecidrs") => networking::update_service_cidr(new, old, errors),
         ("networking.k8s.io", "ingressclasses") => networking::update_ingress_class(new, old, errors),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
             rbac::update_binding(new, old, resource.namespaced, errors);
@@ -153,6 +159,11 @@ fn status(names: (&str, &str), new: &Value, old: &Value, errors: &mut Errors) {
         ("", "persistentvolumeclaims") => storage::claim_status(new, errors),
         ("", "resourcequotas") => quota::status(&new["status"], errors),
         ("", "namespaces") => cluster::namespace_status(new, errors),
+        ("", "nodes") => cluster::update_node(new, old, errors),
+        ("flowcontrol.apiserver.k8s.io", _) => flow_control::conditions(&new["status"], errors),
+        ("autoscaling", _) => autoscaling::autoscaler_status(&new["status"], errors),
+        ("policy", _) => autoscaling::budget_status(&new["status"], errors),
+        ("batch", "jobs") => job::status(new, old, errors),
         _ => {}
     }
 }
