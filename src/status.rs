@@ -160,7 +160,8 @@ impl Status {
         };
         let message = format!("{} \"{name}\" is invalid: {joined}", qualified(group, kind));
         let mut status = Status::new(422, "Invalid", message).about(group, kind, name);
-        for error in errors {
+        let mut told = std::collections::HashSet::new();
+        for error in errors.into_iter().filter(|error| told.insert(error.to_string())) {
             status = status.cause(error.reason.cause(), error.body(), &error.field);
         }
         status

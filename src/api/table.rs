@@ -5,6 +5,7 @@
 mod access;
 mod cluster;
 mod custom;
+mod descriptions;
 mod network;
 mod pods;
 mod storage;
@@ -47,7 +48,7 @@ pub fn column_definitions(resource: &Resource) -> Value {
     let definition = |column: &Column| {
         json!({
             "name": *column.name, "type": *column.kind, "format": *column.format,
-            "description": description(column), "priority": column.priority,
+            "description": description(resource, column), "priority": column.priority,
         })
     };
     columns.iter().map(definition).collect()
@@ -57,14 +58,12 @@ fn column(name: &str, kind: &str, format: &str) -> Column {
     Column { name: name.into(), kind: kind.into(), format: format.into(), description: "".into(), priority: 0, json_path: None }
 }
 
-/// Where the table of resources says nothing, the two columns that nearly all have are described by the fields they show, and those of a
-/// definition by their path.
-fn description(column: &Column) -> String {
-    match (&*column.description, &*column.name, column.json_path.as_deref()) {
-        ("", "Name", None) => metadata_description("name"),
-        ("", "Age" | "Created At", None) => metadata_description("creationTimestamp"),
-        ("", _, Some(path)) => format!("Custom resource definition column (in JSONPath format): {path}"),
-        (given, ..) => given.to_owned(),
+/// What a column is about. Those of a definition that does not say are described by their path.
+fn description(resource: &Resource, column: &Column) -> String {
+    match (&*column.description, column.json_path.as_deref()) {
+        ("", Some(path)) => format!("Custom resource definition column (in JSONPath format): {path}"),
+        ("", None) => descriptions::of(resource, column).unwrap_or_default(),
+        (given, _) => given.to_owned(),
     }
 }
 

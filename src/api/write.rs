@@ -130,6 +130,7 @@ impl Api {
         strategy::prepare_for_create(self, &resource, &target.user, &mut object).await?;
         let errors = validation::create(&resource, &object);
         if !errors.is_empty() {
+            strategy::release(self, &resource, &object);
             return Err(target.invalid(meta(&object, "name"), errors));
         }
         if resource.custom.is_none() {
@@ -138,8 +139,12 @@ impl Api {
         self.escalation.check(&target.user, &resource.group, &resource.plural, None, &object).await?;
         write.name = meta(&object, "name").to_owned();
         write.object = Some(object);
-        self.admission.validate(&write).await?;
+        let admitted = self.admission.validate(&write).await;
         let object = write.object.take().unwrap_or_default();
+        if let Err(status) = admitted {
+            strategy::release(self, &resource, &object);
+            return Err(status);
+        }
         let result = self.persist_new(target, &object).await;
         if result.is_err() || target.options.dry_run {
             strategy::release(self, &resource, &object);
@@ -223,6 +228,7 @@ impl Api {
         strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
         let errors = validation::update(resource, &target.subresource, &new, &before);
         if !errors.is_empty() {
+            strategy::settle(self, resource, &before, &new, false);
             return Err(target.invalid(&target.name, errors));
         }
         if resource.custom.is_none() && phase == Phase::Main {
@@ -230,12 +236,17 @@ impl Api {
         }
         self.escalation.check(&target.user, &resource.group, &resource.plural, Some(&before), &new).await?;
         write.object = Some(new);
-        self.admission.validate(&write).await?;
+        let admitted = self.admission.validate(&write).await;
         let mut new = write.object.take().unwrap_or_default();
+        if let Err(status) = admitted {
+            strategy::settle(self, resource, &before, &new, false);
+            return Err(status);
+        }
         keep_timestamps(&before, &mut new);
         let bytes = self.stored_bytes(resource, &new).await?;
         let shown = self.shown_bytes(resource, &new, &bytes);
         if target.options.dry_run {
+            strategy::settle(self, resource, &before, &new, false);
             return Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), old.revision, &shown)), created: false }));
         }
         // An update that changes nothing is none: no revision, no event.
@@ -251,15 +262,21 @@ impl Api {
         let deleted = matches!(operation, store::Operation::Delete { .. });
         match self.commit(target, &new, operation).await {
             Ok(revision) => {
-                if deleted {
-                    strategy::release(self, resource, &new);
+                match deleted {
+                    true => strategy::release(self, resource, &new),
+                    false => strategy::settle(self, resource, &before, &new, true),
                 }
                 // Whoever lets an object go sees it as it last was, not the revision at which it went.
                 let told = if deleted { old.revision } else { revision };
                 Ok(Some(Written { object: Arc::new(Object::new(old.key.clone(), told, &shown)), created: false }))
             }
-            Err(Error::Conflict { .. }) => Ok(None),
-            Err(other) => Err(store_error(other)),
+            Err(error) => {
+                strategy::settle(self, resource, &before, &new, false);
+                match error {
+                    Error::Conflict { .. } => Ok(None),
+                    other => Err(store_error(other)),
+                }
+            }
         }
     }
 

@@ -20,7 +20,7 @@ pub fn apply(value: &mut Value, schema: &Schema) {
                 // Parents come before their parts, which may depend on what was decided above them.
                 Some(name) => {
                     defaults::apply(name, fields);
-                    fill(fields, object);
+                    fill(name, fields, object);
                 }
                 None => fill_custom(fields, object),
             }
@@ -47,11 +47,13 @@ fn apply_reference(value: &mut Value, reference: &SchemaRef) {
 }
 
 /// The absent fields of a built-in object. An empty text is as good as none, since a typed server cannot tell them apart.
-fn fill(fields: &mut Map<String, Value>, object: &ObjectShape) {
+fn fill(definition: &str, fields: &mut Map<String, Value>, object: &ObjectShape) {
+    let pointers = defaults::optional::pointers(definition);
     for (name, default) in &object.defaults {
         match fields.get(&**name) {
             None => {}
             Some(Value::Null) if !default.is_null() => {}
+            Some(Value::String(_)) if pointers.contains(&&**name) => continue,
             Some(Value::String(text)) if text.is_empty() && default.as_str().is_some_and(|d| !d.is_empty()) => {}
             Some(_) => continue,
         }

@@ -68,6 +68,13 @@ pub fn strict_ip(errors: &mut Errors, path: &Path<'_>, text: &str) -> Option<IpA
     Some(address)
 }
 
+/// An address that is the name of an object.
+pub fn name(text: &str) -> super::names::Wrong {
+    let mut errors = Vec::new();
+    strict_ip(&mut errors, &Path::object(), text);
+    errors.into_iter().map(|error| error.detail).collect()
+}
+
 /// A block: its address as written, its first address, and the length of its prefix.
 pub fn block(text: &str) -> Option<(IpAddr, IpAddr, u32)> {
     let (address, length) = text.split_once('/')?;

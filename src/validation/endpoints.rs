@@ -8,6 +8,12 @@ use crate::status::FieldError;
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
+/// Whether they are those of this server itself, which may listen where nobody else can reach it.
+fn is_own(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    text(metadata, "name") == "kubernetes" && text(metadata, "namespace") == "default"
+}
+
 /// Endpoints: addresses and ports.
 pub fn endpoints(endpoints: &Value, errors: &mut Errors) {
     let list = Path::root("subsets");
@@ -26,7 +32,9 @@ pub fn endpoints(endpoints: &Value, errors: &mut Errors) {
                 if has(place, "nodeName") {
                     wrong(errors, &path.field("nodeName"), text(place, "nodeName"), names::subdomain(text(place, "nodeName")));
                 }
-                address::endpoint(errors, &path.field("ip"), ip);
+                if !is_own(endpoints) {
+                    address::endpoint(errors, &path.field("ip"), ip);
+                }
             }
         }
         let list = path.field("ports");
@@ -91,7 +99,9 @@ fn slice_endpoints(slice: &Value, errors: &mut Errors) {
                         if !ip.is_ipv4() {
                             errors.push(invalid(&at, text, "must be an IPv4 address"));
                         }
-                        address::endpoint(errors, &one, text);
+                        if !is_own(slice) {
+                            address::endpoint(errors, &one, text);
+                        }
                     }
                 }
                 "IPv6" => {
@@ -99,7 +109,9 @@ fn slice_endpoints(slice: &Value, errors: &mut Errors) {
                         if !ip.is_ipv6() {
                             errors.push(invalid(&at, text, "must be an IPv6 address"));
                         }
-                        address::endpoint(errors, &one, text);
+                        if !is_own(slice) {
+                            address::endpoint(errors, &one, text);
+                        }
                     }
                 }
                 "FQDN" => domain_name(text, &one, errors),

@@ -19,8 +19,8 @@ enum Kind {
     Part(&'static [Field]),
     /// A list of Go's structs.
     List(&'static [Field]),
-    /// Another of Go's structs in place.
-    Inline(&'static [Field]),
+    /// An absent one is not shown at all.
+    Omitted,
 }
 
 impl Field {
@@ -39,11 +39,6 @@ impl Field {
         Field { go, name, kind: Kind::Zero("0") }
     }
 
-    /// A flag.
-    pub const fn flag(go: &'static str, name: &'static str) -> Field {
-        Field { go, name, kind: Kind::Zero("false") }
-    }
-
     /// A pointer to a struct.
     pub const fn part(go: &'static str, name: &'static str, fields: &'static [Field]) -> Field {
         Field { go, name, kind: Kind::Part(fields) }
@@ -54,9 +49,9 @@ impl Field {
         Field { go, name, kind: Kind::List(fields) }
     }
 
-    /// A struct in place.
-    pub const fn inline(go: &'static str, name: &'static str, fields: &'static [Field]) -> Field {
-        Field { go, name, kind: Kind::Inline(fields) }
+    /// Something that is not shown where it is absent.
+    pub const fn omitted(go: &'static str, name: &'static str) -> Field {
+        Field { go, name, kind: Kind::Omitted }
     }
 }
 
@@ -64,16 +59,19 @@ impl Field {
 pub fn show(value: &Value, fields: &[Field]) -> String {
     let one = |field: &Field| {
         let given = value.get(field.name).filter(|v| !v.is_null());
+        if matches!(field.kind, Kind::Omitted) && given.is_none_or(crate::schema::is_zero) {
+            return None;
+        }
         let shown = match (&field.kind, given) {
-            (Kind::Plain, None) | (Kind::Part(_) | Kind::List(_), None) => "null".to_owned(),
+            (Kind::Plain | Kind::Omitted | Kind::Part(_) | Kind::List(_), None) => "null".to_owned(),
             (Kind::Zero(zero), None) => (*zero).to_owned(),
-            (Kind::Plain | Kind::Zero(_), Some(given)) => given.to_string(),
-            (Kind::Part(fields) | Kind::Inline(fields), given) => show(given.unwrap_or(&Value::Null), fields),
+            (Kind::Plain | Kind::Omitted | Kind::Zero(_), Some(given)) => given.to_string(),
+            (Kind::Part(fields), Some(given)) => show(given, fields),
             (Kind::List(fields), Some(given)) => show_list(given, fields),
         };
-        format!("{:?}:{shown}", field.go)
+        Some(format!("{:?}:{shown}", field.go))
     };
-    format!("{{{}}}", fields.iter().map(one).collect::<Vec<_>>().join(","))
+    format!("{{{}}}", fields.iter().filter_map(one).collect::<Vec<_>>().join(","))
 }
 
 /// A list of values as their type.
@@ -82,6 +80,18 @@ pub fn show_list(list: &Value, fields: &[Field]) -> String {
         None => "null".to_owned(),
         Some(list) => format!("[{}]", list.iter().map(|item| show(item, fields)).collect::<Vec<_>>().join(",")),
     }
+}
+
+/// A label selector, which is of the API itself.
+pub fn show_selector(selector: &Value) -> String {
+    const REQUIREMENT: &[Field] = &[Field::text("key", "key"), Field::text("operator", "operator"), Field::omitted("values", "values")];
+    if !selector.is_object() {
+        return selector.to_string();
+    }
+    let expressions = show_list(&selector["matchExpressions"], REQUIREMENT);
+    let parts = [("matchLabels", selector["matchLabels"].to_string()), ("matchExpressions", expressions)];
+    let shown = parts.iter().filter(|(name, _)| selector.get(*name).is_some_and(|v| !crate::schema::is_zero(v)));
+    format!("{{{}}}", shown.map(|(name, text)| format!("{name:?}:{text}")).collect::<Vec<_>>().join(","))
 }
 
 #[cfg(test)]

@@ -26,12 +26,8 @@ fn generated_selector(job: &Value, errors: &mut Errors) {
     }
     let (uid, name) = (text(&job["metadata"], "uid"), text(&job["metadata"], "name"));
     let labels = &spec["template"]["metadata"]["labels"];
-    let wanted = [
-        ("controller-uid", uid),
-        ("job-name", name),
-        ("batch.kubernetes.io/controller-uid", uid),
-        ("batch.kubernetes.io/job-name", name),
-    ];
+    let wanted =
+        [("controller-uid", uid), ("job-name", name), ("batch.kubernetes.io/controller-uid", uid), ("batch.kubernetes.io/job-name", name)];
     for (key, value) in wanted {
         let field = "spec.template.metadata.labels";
         match labels[key].as_str() {
@@ -46,7 +42,8 @@ fn generated_selector(job: &Value, errors: &mut Errors) {
     let expected: serde_json::Map<String, Value> = wanted.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
     let made = serde_json::json!({"metadata": {"labels": expected}});
     if selector::is_readable(&spec["selector"]) && !selector::takes(&spec["selector"], &made) {
-        errors.push(FieldError::invalid(SPEC.field("selector"), &spec["selector"], "`selector` not auto-generated"));
+        let value = super::internal::show_selector(&spec["selector"]);
+        errors.push(FieldError { value, ..invalid(&SPEC.field("selector"), "", "`selector` not auto-generated") });
     }
 }
 
@@ -133,8 +130,7 @@ pub fn spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let (completions, failed, parallelism) =
-        (number(spec, "completions"), number(spec, "maxFailedIndexes"), number(spec, "parallelism"));
+    let (completions, failed, parallelism) = (number(spec, "completions"), number(spec, "maxFailedIndexes"), number(spec, "parallelism"));
     if completions.is_none() {
         errors.push(FieldError::required(path.field("completions"), "when completion mode is Indexed"));
     }
@@ -287,8 +283,7 @@ fn success_policy(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mut Er
             errors.push(FieldError::invalid(at, &count.into(), why));
         }
         if indexes.is_some() && count > total {
-            let why =
-                format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)");
+            let why = format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)");
             errors.push(FieldError::invalid(at, &count.into(), why));
         }
     }
@@ -335,7 +330,7 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
         let why = "can only be modified in tandem with spec.parallelism";
         errors.push(FieldError::invalid(SPEC.field("completions"), &after["completions"], why));
     }
-    field::immutable(errors, after, before, &SPEC, "selector");
+    super::workload::same_selector(new, old, errors);
     template(new, old, errors);
     for name in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
         field::immutable(errors, after, before, &SPEC, name);

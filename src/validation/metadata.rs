@@ -4,7 +4,8 @@
 use serde_json::Value;
 
 use super::field::{self, Errors, Path, entries, items, text};
-use super::names;
+use super::internal::{Field, show, show_list};
+use super::{address, names};
 use crate::registry::Resource;
 use crate::status::FieldError;
 
@@ -18,10 +19,10 @@ const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 fn name_check(resource: &Resource) -> names::Check {
     match (&*resource.group, &*resource.plural) {
         ("", "namespaces") => names::label,
-        ("", "services") => names::label_1035,
+        ("", "services") | ("apps", "statefulsets") => names::label,
         ("rbac.authorization.k8s.io", _) | ("certificates.k8s.io", _) => names::path_segment,
-        ("networking.k8s.io", "ipaddresses") => names::any,
-        ("apiregistration.k8s.io", _) => names::path_segment,
+        ("networking.k8s.io", "ipaddresses") => address::name,
+        ("apiregistration.k8s.io", _) | ("policy", "poddisruptionbudgets") => names::path_segment,
         ("internal.apiserver.k8s.io", _) => names::any,
         _ => names::subdomain,
     }
@@ -51,6 +52,7 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
     } else if !namespace.is_empty() {
         errors.push(FieldError::forbidden(METADATA.field("namespace"), "not allowed on this type"));
     }
+    field::non_negative(errors, metadata, &METADATA, "generation");
     common(metadata, errors);
     let finalizers = METADATA.field("finalizers");
     for finalizer in items(metadata, "finalizers").iter().filter_map(Value::as_str) {
@@ -146,14 +148,32 @@ pub fn user_annotations(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// An owner as it is shown, in the order in which it is written.
+const OWNER: &[Field] = &[
+    Field::text("apiVersion", "apiVersion"),
+    Field::text("kind", "kind"),
+    Field::text("name", "name"),
+    Field::text("uid", "uid"),
+    Field::omitted("controller", "controller"),
+    Field::omitted("blockOwnerDeletion", "blockOwnerDeletion"),
+];
+
 fn owners(metadata: &Value, errors: &mut Errors) {
     let list = METADATA.field("ownerReferences");
     let mut controller: Option<&Value> = None;
     for (i, owner) in items(metadata, "ownerReferences").iter().enumerate() {
         let path = list.index(i);
         let api_version = text(owner, "apiVersion");
-        if api_version.rsplit('/').next().unwrap_or_default().is_empty() {
-            errors.push(field::invalid(&path.field("apiVersion"), api_version, "version must not be empty"));
+        let at = path.field("apiVersion");
+        match api_version.split('/').collect::<Vec<_>>()[..] {
+            [""] => errors.push(FieldError::required(at, "must not be empty")),
+            [_] => {}
+            [_, version] => {
+                if version.is_empty() {
+                    errors.push(field::invalid(&at, api_version, "version must not be empty"));
+                }
+            }
+            _ => errors.push(field::invalid(&at, api_version, "must be <group>/<version> or <version>")),
         }
         for name in ["kind", "name", "uid"] {
             if text(owner, name).is_empty() {
@@ -161,16 +181,20 @@ fn owners(metadata: &Value, errors: &mut Errors) {
             }
         }
         if text(owner, "kind") == "Event" && matches!(api_version, "v1" | "events.k8s.io/v1") {
-            errors.push(FieldError::invalid(path, owner, format!("{api_version}, Kind=Event is disallowed from being an owner")));
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let why = format!("{group}/{version}, Kind=Event is disallowed from being an owner");
+            errors.push(FieldError { value: show(owner, OWNER), ..field::invalid(&path, "", why) });
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             if let Some(first) = controller {
+                let called = |owner: &Value| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
                 let why = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
-                    text(first, "name"),
-                    text(owner, "name")
+                    called(first),
+                    called(owner)
                 );
-                errors.push(FieldError::invalid(list, metadata.get("ownerReferences").unwrap_or(&Value::Null), why));
+                let value = show_list(&metadata["ownerReferences"], OWNER);
+                errors.push(FieldError { value, ..field::invalid(&list, "", why) });
             }
             controller = Some(owner);
         }

@@ -4,12 +4,12 @@
 //! Metadata is the same for all kinds; custom resources are checked by their schema and its rules; built-in kinds have a
 //! file per subject.
 
+mod address;
 mod autoscaling;
 mod batch;
 mod certificates;
 mod cluster;
 mod config;
-mod address;
 mod container;
 mod custom;
 mod definition;
@@ -28,6 +28,7 @@ pub(crate) mod names;
 mod networking;
 mod pod;
 mod pod_update;
+mod pod_warnings;
 mod policy;
 mod projected;
 mod quota;
@@ -65,6 +66,18 @@ pub fn check_map(field: &str, metadata: &Value) -> Result<(), String> {
         [one] => Err(one.clone()),
         many => Err(format!("[{}]", many.join(", "))),
     }
+}
+
+/// What is wrong with the addresses and families of a Service's spec, before any is drawn.
+pub fn cluster_ips(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    service::cluster_ips(spec, old, &mut errors);
+    errors
+}
+
+/// Whether a balancer asks the nodes of a Service for their health.
+pub fn needs_health_check(spec: &Value) -> bool {
+    service::needs_health_check(spec)
 }
 
 /// A new object.

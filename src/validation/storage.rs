@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use super::field::{
-    self, Errors, Path, entries, has, invalid, items, map, object, required, required_shape, shaped, text, word, wrong,
-};
+use super::field::{self, Errors, Path, entries, has, invalid, items, map, object, required, required_shape, shaped, text, word, wrong};
 use super::resources::{non_negative_quantity, quantity};
 use super::{metadata, names, pod_update, selector, volume};
 use crate::status::FieldError;
@@ -252,7 +250,10 @@ pub fn volume_spec(spec: &Value, name: &str, inline: bool, path: &Path<'_>, erro
     }
     let policy = text(spec, "persistentVolumeReclaimPolicy");
     if inline && !matches!(policy, "" | "Retain") {
-        errors.push(FieldError::forbidden(path.field("persistentVolumeReclaimPolicy"), "may only be Retain in the context of inline volumes"));
+        errors.push(FieldError::forbidden(
+            path.field("persistentVolumeReclaimPolicy"),
+            "may only be Retain in the context of inline volumes",
+        ));
     } else if !inline {
         field::one_of(errors, spec, path, "persistentVolumeReclaimPolicy", false, &["Delete", "Recycle", "Retain"]);
     }
@@ -312,7 +313,8 @@ fn sources(spec: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
         chosen += 1;
         // Where a flexVolume is another source, a real server does not mind.
         if chosen > 1 && kind != "flexVolume" {
-            errors.push(FieldError::forbidden(path.field(kind), "may not specify more than 1 volume type"));
+            let shown = if kind == "cephfs" { "cephFS" } else { kind };
+            errors.push(FieldError::forbidden(path.field(shown), "may not specify more than 1 volume type"));
             continue;
         }
         let shown = if kind == "gcePersistentDisk" { "persistentDisk" } else { kind };

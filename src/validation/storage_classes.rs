@@ -98,7 +98,9 @@ pub fn update_attributes_class(new: &Value, old: &Value, errors: &mut Errors) {
 /// A CSIDriver.
 pub fn driver(driver: &Value, errors: &mut Errors) {
     let spec = &driver["spec"];
-    for (name, shown) in [("attachRequired", "attachedRequired"), ("podInfoOnMount", "podInfoOnMount"), ("storageCapacity", "storageCapacity")] {
+    for (name, shown) in
+        [("attachRequired", "attachedRequired"), ("podInfoOnMount", "podInfoOnMount"), ("storageCapacity", "storageCapacity")]
+    {
         if !has(spec, name) {
             errors.push(FieldError::required(SPEC.field(shown), ""));
         }
@@ -209,7 +211,6 @@ pub fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
 /// A VolumeAttachment.
 pub fn attachment(attachment: &Value, errors: &mut Errors) {
     let spec = &attachment["spec"];
-    volume::driver_name(text(spec, "attacher"), &SPEC.field("attacher"), errors);
     let (source, path) = (&spec["source"], SPEC.field("source"));
     let name = text(source, "persistentVolumeName");
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
@@ -228,6 +229,8 @@ pub fn attachment(attachment: &Value, errors: &mut Errors) {
     if has(source, "persistentVolumeName") {
         wrong(errors, &path.field("persistentVolumeName"), name, names::subdomain(name));
     }
+    // By newer rules, told last.
+    volume::driver_name(text(spec, "attacher"), &SPEC.field("attacher"), errors);
 }
 
 fn attachment_status(status: &Value, errors: &mut Errors) {

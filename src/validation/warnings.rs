@@ -6,18 +6,33 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::field::{Path, items, map, text};
+use super::{container, pod_warnings};
 use crate::registry::Resource;
 use crate::schema::quantity::Quantity;
 
 /// Warnings about a new object.
 pub fn create(resource: &Resource, object: &Value) -> Vec<String> {
     let mut found = Vec::new();
+    name(resource, object, &mut found);
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pod(&Path::object(), object, false, &mut found),
         ("", "services") => service(object, &mut found),
         ("", "nodes") => node(object, &mut found),
         ("", "persistentvolumes") => volume(object, &mut found),
-        ("", "persistentvolumeclaims") => class_annotation(object, &mut found),
+        ("", "persistentvolumeclaims") => {
+            class_annotation(object, &mut found);
+            claim_amounts(&Path::root("spec"), &object["spec"], &mut found);
+        }
+        ("", "secrets") => secret(object, &mut found),
+        ("", "namespaces") => {}
+        ("storage.k8s.io", "csidrivers") => {
+            if !items(&object["spec"], "tokenRequests").is_empty() && object["spec"]["serviceAccountTokenInSecrets"].is_null() {
+                found.push(TOKENS.into());
+            }
+        }
+        ("discovery.k8s.io", "endpointslices") if text(object, "addressType") == "FQDN" => {
+            found.push("spec.addressType: FQDN endpoints are deprecated".into());
+        }
         ("networking.k8s.io", "ingresses") => ingress(object, &mut found),
         _ => templates(resource, object, &mut found),
     }
@@ -30,7 +45,77 @@ pub fn update(resource: &Resource, new: &Value, old: &Value) -> Vec<String> {
     if is("", "pods") || (has_template(resource) && new["metadata"]["generation"] == old["metadata"]["generation"]) {
         return Vec::new();
     }
-    create(resource, new)
+    let mut found = create(resource, new);
+    // A name does not change.
+    found.retain(|warning| !warning.starts_with("metadata.name: "));
+    found
+}
+
+const TOKENS: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
+
+/// Names that become names of hosts.
+fn name(resource: &Resource, object: &Value, found: &mut Vec<String>) {
+    let used = match (&*resource.group, &*resource.plural) {
+        ("", "pods") => "the Pod's hostname",
+        ("", "replicationcontrollers") | ("apps", "deployments" | "replicasets") | ("batch", "jobs" | "cronjobs") => {
+            "Pod names and hostnames"
+        }
+        _ => return,
+    };
+    let wrong = super::names::label(text(&object["metadata"], "name"));
+    if !wrong.is_empty() {
+        let why = "which can result in surprising behavior; a DNS label is recommended";
+        found.push(format!("metadata.name: this is used in {used}, {why}: [{}]", wrong.join(" ")));
+    }
+}
+
+/// Storage comes in whole bytes.
+fn claim_amounts(at: &Path<'_>, spec: &Value, found: &mut Vec<String>) {
+    let resources = at.field("resources");
+    for list in ["requests", "limits"] {
+        fractions(&resources.field(list), &spec["resources"][list], &["storage"], found);
+    }
+}
+
+/// A pair of certificate and key that is none.
+fn secret(secret: &Value, found: &mut Vec<String>) {
+    use base64::Engine as _;
+    if text(secret, "type") != "kubernetes.io/tls" {
+        return;
+    }
+    let bytes = |key: &str| base64::engine::general_purpose::STANDARD.decode(text(&secret["data"], key)).unwrap_or_default();
+    let labels = |key: &str| -> Vec<String> {
+        x509_parser::pem::Pem::iter_from_buffer(&bytes(key)).map_while(Result::ok).map(|block| block.label).collect()
+    };
+    let (certificates, keys) = (labels("tls.crt"), labels("tls.key"));
+    let is_key = |label: &String| label == "PRIVATE KEY" || label.ends_with(" PRIVATE KEY");
+    let why = if certificates.is_empty() {
+        "tls: failed to find any PEM data in certificate input".to_owned()
+    } else if !certificates.iter().any(|label| label == "CERTIFICATE") {
+        match certificates.iter().any(is_key) {
+            true if certificates.len() == 1 => {
+                "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched"
+                    .to_owned()
+            }
+            _ => format!(
+                "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the following types: [{}]",
+                certificates.join(" ")
+            ),
+        }
+    } else if keys.is_empty() {
+        "tls: failed to find any PEM data in key input".to_owned()
+    } else if !keys.iter().any(is_key) {
+        match keys.len() == 1 && keys[0] == "CERTIFICATE" {
+            true => "tls: found a certificate rather than a key in the PEM for the private key".to_owned(),
+            false => format!(
+                "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks of the following types: [{}]",
+                keys.join(" ")
+            ),
+        }
+    } else {
+        return;
+    };
+    found.push(why);
 }
 
 fn has_template(resource: &Resource) -> bool {
@@ -117,7 +202,10 @@ fn pod(path: &Path<'_>, pod: &Value, is_template: bool, found: &mut Vec<String>)
             let shown = if *source == "storageos" { "storageOS" } else { source };
             found.push(format!("{}: {why}", at.field("volumes").index(i).field(shown)));
         }
+        let (list, template) = (at.field("volumes"), &volume["ephemeral"]["volumeClaimTemplate"]["spec"]);
+        claim_amounts(&list.index(i).field("ephemeral").field("volumeClaimTemplate").field("spec"), template, found);
     }
+    pod_warnings::files_overlap(spec, found);
     repeated(&at, spec, "hostAliases", "ip", found);
     repeated(&at, spec, "imagePullSecrets", "name", found);
     for (i, secret) in items(spec, "imagePullSecrets").iter().enumerate() {
@@ -131,7 +219,7 @@ fn pod(path: &Path<'_>, pod: &Value, is_template: bool, found: &mut Vec<String>)
         found.push(format!("{}: {SECCOMP}", annotations_at.key(seccomp)));
     }
     let has_profile = !spec["securityContext"]["appArmorProfile"].is_null();
-    for (list, i, container) in containers(spec) {
+    for (list, i, container) in container::all(spec) {
         let at = at.field(list);
         let at = at.index(i);
         let name = text(container, "name");
@@ -157,19 +245,15 @@ fn pod(path: &Path<'_>, pod: &Value, is_template: bool, found: &mut Vec<String>)
         }
         hidden_variables(&at, container, found);
     }
-    ports(&at, spec, found);
+    pod_warnings::ports(&at, spec, found);
     if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
         found.push(format!(
             "{}: must be >= 0; negative values are invalid and will be treated as 1",
             at.field("terminationGracePeriodSeconds")
         ));
     }
-}
-
-fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
-    ["initContainers", "containers", "ephemeralContainers"]
-        .into_iter()
-        .flat_map(move |list| items(spec, list).iter().enumerate().map(move |(i, container)| (list, i, container)))
+    pod_warnings::affinity(&at, spec, found);
+    pod_warnings::addresses(&at, spec, found);
 }
 
 fn affinity(at: &Path<'_>, spec: &Value, found: &mut Vec<String>) {
@@ -224,29 +308,6 @@ fn hidden_variables(at: &Path<'_>, container: &Value, found: &mut Vec<String>) {
         if !variable["valueFrom"].is_null() || value == reference || !value.contains(&reference) {
             let at = at.field("env");
             found.push(format!("{}: hides previous definition of {name:?}, which may be dropped when using apply", at.index(i)));
-        }
-    }
-}
-
-fn ports(at: &Path<'_>, spec: &Value, found: &mut Vec<String>) {
-    let mut seen: Vec<(i64, &str, i64, &str, String)> = Vec::new();
-    for (list, i, container) in containers(spec) {
-        for (j, port) in items(container, "ports").iter().enumerate() {
-            let place = at.field(list).index(i).field("ports").index(j).to_string();
-            let number = |field: &str| port[field].as_i64().unwrap_or(0);
-            let (host_ip, host_port) = (text(port, "hostIP"), number("hostPort"));
-            let (container_port, protocol) = (number("containerPort"), text(port, "protocol"));
-            for (other_port, other_protocol, other_host, other_ip, other) in &seen {
-                if (*other_port, *other_protocol) != (container_port, protocol) {
-                    continue;
-                }
-                if (*other_ip, *other_host) == (host_ip, host_port) {
-                    found.push(format!("{place}: duplicate port definition with {other}"));
-                } else if host_port == 0 || *other_host == 0 || (host_port == *other_host && (host_ip.is_empty() || other_ip.is_empty())) {
-                    found.push(format!("{place}: overlapping port definition with {other}"));
-                }
-            }
-            seen.push((container_port, protocol, host_port, host_ip, place));
         }
     }
 }

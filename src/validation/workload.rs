@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::field::{self, Errors, Path, has, invalid, items, map, non_negative, number, object, shaped, text};
-use super::internal::{Field, show};
+use super::internal::{Field, show, show_selector};
 use super::{metadata, names, pod, selector, storage};
 use crate::status::FieldError;
 
@@ -12,7 +12,11 @@ const SPEC: Path<'static> = Path::root("spec");
 /// How a strategy is shown; the types of all workloads have these fields.
 const STRATEGY: &[Field] = &[
     Field::text("Type", "type"),
-    Field::part("RollingUpdate", "rollingUpdate", &[Field::plain("MaxUnavailable", "maxUnavailable"), Field::plain("MaxSurge", "maxSurge")]),
+    Field::part(
+        "RollingUpdate",
+        "rollingUpdate",
+        &[Field::plain("MaxUnavailable", "maxUnavailable"), Field::plain("MaxSurge", "maxSurge")],
+    ),
 ];
 const STATEFUL_ROLLING: &[Field] = &[Field::number("Partition", "partition"), Field::plain("MaxUnavailable", "maxUnavailable")];
 const STATEFUL_STRATEGY: &[Field] = &[Field::text("Type", "type"), Field::part("RollingUpdate", "rollingUpdate", STATEFUL_ROLLING)];
@@ -101,7 +105,8 @@ fn required_selector(spec: &Value, whose: &str, errors: &mut Errors) {
 
 fn not_empty(chosen: &Value, path: &Path<'_>, whose: &str, errors: &mut Errors) {
     if selector::is_empty(chosen) {
-        errors.push(FieldError::invalid(path, chosen, format!("empty selector is invalid for {whose}")));
+        let why = format!("empty selector is invalid for {whose}");
+        errors.push(FieldError { value: show_selector(chosen), ..invalid(path, "", why) });
     }
 }
 
@@ -109,7 +114,7 @@ fn not_empty(chosen: &Value, path: &Path<'_>, whose: &str, errors: &mut Errors) 
 fn selects(spec: &Value, unreadable: &str, errors: &mut Errors) -> bool {
     let chosen = spec.get("selector").unwrap_or(&Value::Null);
     if !selector::is_readable(chosen) {
-        errors.push(FieldError::invalid(SPEC.field("selector"), chosen, unreadable));
+        errors.push(FieldError { value: show_selector(chosen), ..invalid(&SPEC.field("selector"), "", unreadable) });
         return false;
     }
     // An absent one selects nothing, an empty one everything.
@@ -326,14 +331,19 @@ pub fn update_revision(new: &Value, old: &Value, errors: &mut Errors) {
     field::immutable(errors, new, old, &Path::object(), "data");
 }
 
-/// What a Deployment, a ReplicaSet or a DaemonSet selects is settled with its creation.
+/// What a workload selects is settled with its creation.
 pub fn same_selector(new: &Value, old: &Value, errors: &mut Errors) {
-    field::immutable(errors, &new["spec"], &old["spec"], &SPEC, "selector");
+    let (after, before) = (new["spec"].get("selector"), old["spec"].get("selector"));
+    if after != before {
+        let value = show_selector(after.unwrap_or(&Value::Null));
+        errors.push(FieldError { value, ..invalid(&SPEC.field("selector"), "", "field is immutable") });
+    }
 }
 
 /// What of a StatefulSet is settled with its creation.
 pub fn same_stateful_set(new: &Value, old: &Value, errors: &mut Errors) {
-    for name in ["selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy"] {
+    same_selector(new, old, errors);
+    for name in ["volumeClaimTemplates", "serviceName", "podManagementPolicy"] {
         field::immutable(errors, &new["spec"], &old["spec"], &SPEC, name);
     }
 }

@@ -4,6 +4,7 @@ mod certificates;
 pub(super) mod definitions;
 mod jobs;
 mod namespaces;
+mod owned;
 pub(super) mod pods;
 pub mod services;
 
@@ -15,16 +16,22 @@ use crate::registry::Resource;
 use crate::request::User;
 use crate::status::Status;
 
+fn now(api: &Api) -> String {
+    api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 /// Before a new object is validated.
 pub async fn prepare_for_create(api: &Api, resource: &Resource, user: &User, object: &mut Value) -> Result<(), Status> {
     match (&*resource.group, &*resource.plural) {
-        ("", "pods") => pods::prepare_for_create(object),
+        ("", "pods") => pods::prepare_for_create(object, &now(api)),
         ("", "namespaces") => namespaces::prepare_for_create(object),
         ("certificates.k8s.io", "certificatesigningrequests") => certificates::prepare_for_create(object, user),
         ("batch", "jobs") => jobs::prepare_for_create(object),
+        ("apps", "daemonsets") => owned::daemon_set(object, None),
+        ("", "persistentvolumes") => owned::volume(object, &now(api)),
+        ("", "persistentvolumeclaims") => owned::claim(object, None),
         ("apiregistration.k8s.io", "apiservices") if !object["spec"]["service"].is_object() => {
-            let now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            object["status"] = crate::registry::bootstrap::local_status(&now);
+            object["status"] = crate::registry::bootstrap::local_status(&now(api));
         }
         ("", "services") => return services::prepare_for_create(api, object).await,
         ("apiextensions.k8s.io", "customresourcedefinitions") => definitions::prepare_for_create(api, object),
@@ -40,10 +47,20 @@ pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, ol
         ("", "namespaces") => namespaces::prepare_for_update(phase, old, new),
         ("apiextensions.k8s.io", "customresourcedefinitions") => definitions::prepare_for_update(api, phase, new),
         ("certificates.k8s.io", "certificatesigningrequests") => certificates::prepare_for_update(api, phase, old, new),
+        ("apps", "daemonsets") if phase == Phase::Main => owned::daemon_set(new, Some(old)),
+        ("", "persistentvolumes") if phase == Phase::Status => owned::volume_phase(old, new, &now(api)),
+        ("", "persistentvolumeclaims") if phase == Phase::Main => owned::claim(new, Some(old)),
         ("", "services") if phase == Phase::Main => return services::prepare_for_update(api, old, new).await,
         _ => {}
     }
     Ok(())
+}
+
+/// After a change was kept, or was not.
+pub fn settle(api: &Api, resource: &Resource, old: &Value, new: &Value, kept: bool) {
+    if resource.group.is_empty() && &*resource.plural == "services" {
+        services::settle(api, old, new, kept);
+    }
 }
 
 /// After an object is gone, or was never kept.

@@ -4,9 +4,48 @@ use serde_json::{Value, json};
 
 use crate::api::strategy::Phase;
 
-pub(super) fn prepare_for_create(object: &mut Value) {
+pub(super) fn prepare_for_create(object: &mut Value, now: &str) {
+    taken_labels(object);
     let class = crate::object::qos::class(&object["spec"]);
     object["status"] = json!({"phase": "Pending", "qosClass": class});
+    if object["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+        object["status"]["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": now, "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
+}
+
+/// Terms that are to match the Pod's own labels get them into their selectors: `matchLabelKeys` as they are, `mismatchLabelKeys` negated.
+fn taken_labels(object: &mut Value) {
+    let labels = object["metadata"]["labels"].clone();
+    let mut merge = |term: &mut Value| {
+        if !term["labelSelector"].is_object() {
+            return;
+        }
+        for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+            let keys = term[list].as_array().cloned().unwrap_or_default();
+            for key in keys.iter().filter_map(Value::as_str) {
+                let Some(value) = labels[key].as_str() else { continue };
+                let expressions = &mut term["labelSelector"]["matchExpressions"];
+                if !expressions.is_array() {
+                    *expressions = json!([]);
+                }
+                if let Some(expressions) = expressions.as_array_mut() {
+                    expressions.push(json!({"key": key, "operator": operator, "values": [value]}));
+                }
+            }
+        }
+    };
+    let spec = &mut object["spec"];
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = spec.get_mut("affinity").and_then(|a| a.get_mut(kind)) else { continue };
+        let required = affinity.get_mut("requiredDuringSchedulingIgnoredDuringExecution").and_then(Value::as_array_mut);
+        required.into_iter().flatten().for_each(&mut merge);
+        let preferred = affinity.get_mut("preferredDuringSchedulingIgnoredDuringExecution").and_then(Value::as_array_mut);
+        preferred.into_iter().flatten().filter_map(|term| term.get_mut("podAffinityTerm")).for_each(&mut merge);
+    }
+    spec.get_mut("topologySpreadConstraints").and_then(Value::as_array_mut).into_iter().flatten().for_each(&mut merge);
 }
 
 pub(super) fn prepare_for_update(phase: Phase, old: &Value, new: &mut Value) {

@@ -41,11 +41,13 @@ impl Phase {
 /// Built-in kinds that count their spec's changes in `metadata.generation`.
 const COUNTED: &[(&str, &str)] = &[
     ("", "pods"),
+    ("", "podtemplates"),
     ("", "replicationcontrollers"),
     ("apps", "deployments"),
     ("apps", "replicasets"),
     ("apps", "statefulsets"),
     ("apps", "daemonsets"),
+    ("autoscaling", "horizontalpodautoscalers"),
     ("batch", "jobs"),
     ("batch", "cronjobs"),
     ("networking.k8s.io", "ingresses"),
@@ -61,8 +63,11 @@ const COUNTED: &[(&str, &str)] = &[
     ("apiextensions.k8s.io", "customresourcedefinitions"),
     ("flowcontrol.apiserver.k8s.io", "flowschemas"),
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "devicetaintrules"),
     ("resource.k8s.io", "resourceslices"),
-    ("resource.k8s.io", "resourceclaims"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("scheduling.k8s.io", "priorityclasses"),
 ];
 
 fn is_counted(resource: &Resource) -> bool {
@@ -104,8 +109,6 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, user: &User, obj
     let metadata = meta_mut(object);
     if is_counted(resource) {
         metadata.insert("generation".into(), json!(1));
-    } else {
-        metadata.remove("generation");
     }
     if has_status(resource)
         && let Some(map) = object.as_object_mut()
@@ -225,6 +228,11 @@ pub fn is_finished(resource: &Resource, object: &Value) -> bool {
 /// Whether anything in `metadata.finalizers` holds the object.
 pub fn has_finalizers(object: &Value) -> bool {
     object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
+}
+
+/// After a change was kept, or was not: what the kind allocated for the half of it that is no more goes back.
+pub fn settle(api: &Api, resource: &Resource, old: &Value, new: &Value, kept: bool) {
+    super::kinds::settle(api, resource, old, new, kept);
 }
 
 /// Gives back what a kind allocated for an object that is gone or was never kept.

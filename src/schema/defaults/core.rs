@@ -72,16 +72,33 @@ fn pull_policy(image: &str) -> &'static str {
     if is_latest(image) { "Always" } else { "IfNotPresent" }
 }
 
-/// Whether an image is named by the tag `latest`, or by neither tag nor digest.
+/// Whether an image is named by the tag `latest`, or by neither tag nor digest. What is no name of an image at all is not.
 fn is_latest(image: &str) -> bool {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-    let last = name.rsplit('/').next().unwrap_or_default();
-    let (last, tag) = last.split_once(':').map_or((last, None), |(last, tag)| (last, Some(tag)));
-    let well_formed = !last.is_empty() && last.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b));
+    let at = name.rfind('/').map_or(0, |at| at + 1);
+    let (path, tag) = match name[at..].split_once(':') {
+        Some((last, tag)) => (&name[..at + last.len()], Some(tag)),
+        None => (name, None),
+    };
+    // A first part with a dot or a port in it, or `localhost`, is a registry.
+    let rest = match path.split_once('/') {
+        Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => rest,
+        _ => path,
+    };
+    let well_formed = path.len() <= 255 && rest.split('/').all(is_image_part);
     match (tag, digest) {
         (Some(tag), _) => well_formed && tag == "latest",
         (None, digest) => well_formed && digest.is_none(),
     }
+}
+
+/// A part of a name of an image: words of small letters and digits, with `.`, `_`, `__` or dashes between them.
+fn is_image_part(part: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let bytes = part.as_bytes();
+    let known = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(b);
+    let doubled = ["..", "___", "._", "_.", "-.", ".-", "-_", "_-"];
+    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(known) && !doubled.iter().any(|wrong| part.contains(wrong))
 }
 
 /// Amounts finer than a thousandth are rounded up.

@@ -7,6 +7,7 @@ mod batch;
 mod core;
 mod extensions;
 mod networking;
+pub(super) mod optional;
 
 use serde_json::{Map, Value};
 
@@ -14,6 +15,9 @@ type Fields = Map<String, Value>;
 
 /// Fills in the fields of an object of a definition (`io.k8s.api.core.v1.Pod`), its code's part only.
 pub(super) fn apply(definition: &str, fields: &mut Fields) {
+    for field in optional::off(definition) {
+        fields.remove(*field);
+    }
     let Some(short) = definition.strip_prefix("io.k8s.") else { return };
     match short {
         "api.core.v1.Pod" => core::pod(fields),
