@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use crate::gateway::stack::Stack;
 use identity::Identity;
 use tokio_util::sync::CancellationToken;
 use usher_components::clock::Clock;
@@ -247,7 +247,7 @@ pub struct Server {
     pub identity: Identity,
     /// Hops 09 to 12.
     pub components: usher_components::Handle,
-    router: Router,
+    router: Stack,
     pki: Pki,
     address: Option<SocketAddr>,
     stop: CancellationToken,
@@ -286,7 +286,7 @@ impl Server {
     }
 
     /// The whole stack as a tower service.
-    pub fn router(&self) -> Router {
+    pub fn router(&self) -> Stack {
         self.router.clone()
     }
 
@@ -306,7 +306,7 @@ impl Server {
 }
 
 /// Clients of this server's own stack, one for each identity.
-struct InProcessClients(Router);
+struct InProcessClients(Stack);
 
 impl ClientFor for InProcessClients {
     fn client(&self, identity: &usher_components::Identity) -> kube::Client {

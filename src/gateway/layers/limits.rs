@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
 use tokio::sync::Semaphore;
 
-use super::{Refused, context};
+use super::{Layer, Next, Refused, context};
 use crate::gateway::Gateway;
 use crate::status::Status;
 
@@ -30,21 +28,26 @@ impl Limits {
 }
 
 /// See the module.
-pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Result<Response, Refused> {
-    let context = context(&request)?;
-    let system = context.user().is_some_and(|user| user.in_group("system:masters") || user.in_group("system:nodes"));
-    if system || context.info.is_long_running() || !context.info.is_resource {
-        return Ok(next.run(request).await);
-    }
-    let limits = &gateway.limits;
-    let _permit = match limits.running.try_acquire() {
-        Ok(permit) => permit,
-        Err(_) => {
-            let _waiting = Waiting::enter(limits)?;
-            limits.running.acquire().await.map_err(|_| Refused(Status::internal("the server is stopping")))?
+#[derive(Clone, Copy)]
+pub struct Limit;
+
+impl Layer for Limit {
+    async fn call(&self, gateway: &Arc<Gateway>, request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
+        let context = context(&request)?;
+        let system = context.user().is_some_and(|user| user.in_group("system:masters") || user.in_group("system:nodes"));
+        if system || context.info.is_long_running() || !context.info.is_resource {
+            return Ok(next.run(request).await);
         }
-    };
-    Ok(next.run(request).await)
+        let limits = &gateway.limits;
+        let _permit = match limits.running.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = Waiting::enter(limits)?;
+                limits.running.acquire().await.map_err(|_| Refused(Status::internal("the server is stopping")))?
+            }
+        };
+        Ok(next.run(request).await)
+    }
 }
 
 struct Waiting<'a>(&'a Limits);
