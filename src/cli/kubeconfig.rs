@@ -16,9 +16,9 @@ pub struct Kubeconfig {
     /// The data directory of the server
     #[arg(long, env = "USHER_DATA_DIR", default_value = super::config::DATA_DIR)]
     data_dir: PathBuf,
-    /// The address that clients use
-    #[arg(long, env = "USHER_SERVER", default_value = "https://127.0.0.1:6443")]
-    server: String,
+    /// The address that clients use [default: where the server of the data directory last listened]
+    #[arg(long, env = "USHER_SERVER")]
+    server: Option<String>,
 }
 
 impl Kubeconfig {
@@ -33,9 +33,15 @@ impl Kubeconfig {
             ));
         }
         let pki = Pki::open(Some(&directory), &[])?;
-        print!("{}", text(&pki.ca, &self.server, "kubernetes-admin", &pki.admin, &pki.admin_key));
-        Ok(())
+        let server = self.server.or_else(|| listened(&self.data_dir)).unwrap_or_else(|| format!("https://{}", super::config::LISTEN));
+        super::output::print(&text(&pki.ca, &server, "kubernetes-admin", &pki.admin, &pki.admin_key))
     }
+}
+
+/// The address in the kubeconfig that the server wrote when it last started.
+fn listened(data_dir: &Path) -> Option<String> {
+    let written = kube::config::Kubeconfig::read_from(data_dir.join("kubeconfig")).ok()?;
+    written.clusters.into_iter().next()?.cluster?.server
 }
 
 /// A kubeconfig for one user with a client certificate.

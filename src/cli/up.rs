@@ -238,7 +238,7 @@ impl Up {
             other => return Err(format!("--durability is immediate or relaxed, not {other:?}")),
         };
         builder.data_dir = Some(data_dir.clone());
-        let listen = self.listen.as_deref().unwrap_or("127.0.0.1:6443");
+        let listen = self.listen.as_deref().unwrap_or(config::LISTEN);
         let address: SocketAddr =
             listen.parse().map_err(|_| format!("--listen takes an address and a port such as 127.0.0.1:6443, not {listen:?}"))?;
         builder.listen = Some(address);
