@@ -63,3 +63,16 @@ pub fn write(path: &Path, content: &str) -> Result<(), String> {
     }
     crate::gateway::pki::write(path, content, 0o600)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_the_one_that_the_server_last_listened_on() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(listened(dir.path()), None);
+        write(&dir.path().join("kubeconfig"), &text("ca", "https://127.0.0.1:7443", "admin", "certificate", "key")).unwrap();
+        assert_eq!(listened(dir.path()).as_deref(), Some("https://127.0.0.1:7443"));
+    }
+}
