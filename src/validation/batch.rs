@@ -1,106 +1,67 @@
-//! Jobs and CronJobs, schedules among them.
+//! CronJobs, schedules among them.
 
 use serde_json::Value;
 
-use super::field::{self, Errors, Path, has, invalid, non_negative, number, object, one_of, text};
-use super::{pod, selector};
+use super::field::{self, Errors, Path, has, invalid, non_negative, one_of, text};
+use super::job;
 use crate::status::FieldError;
 
 const SPEC: Path<'static> = Path::root("spec");
 
-/// A Job.
-pub fn job(job: &Value, errors: &mut Errors) {
-    spec(&job["spec"], &SPEC, errors);
-    let spec = &job["spec"];
-    if has(spec, "selector") && !selector::takes(&spec["selector"], &spec["template"]) {
-        let path = SPEC.field("template");
-        let labels = spec["template"]["metadata"].get("labels").unwrap_or(&Value::Null);
-        let at = path.field("metadata");
-        errors.push(FieldError::invalid(at.field("labels"), labels, "`selector` does not match template `labels`"));
-    }
-}
-
-fn spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for name in ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex"] {
-        non_negative(errors, spec, path, name);
-    }
-    one_of(errors, spec, path, "completionMode", false, &["Indexed", "NonIndexed"]);
-    if text(spec, "completionMode") == "Indexed" {
-        if number(spec, "completions").is_none() {
-            errors.push(FieldError::required(path.field("completions"), "when completion mode is Indexed"));
-        }
-    } else if has(spec, "backoffLimitPerIndex") {
-        let value = &spec["backoffLimitPerIndex"];
-        errors.push(FieldError::invalid(path.field("backoffLimitPerIndex"), value, "requires indexed completion mode"));
-    }
-    let at = path.field("template");
-    pod::template(&spec["template"], &at, errors);
-    let at = at.field("spec");
-    match text(&spec["template"]["spec"], "restartPolicy") {
-        "Always" | "" => errors.push(FieldError::required(at.field("restartPolicy"), "valid values: \"OnFailure\", \"Never\"")),
-        "OnFailure" if has(spec, "podFailurePolicy") => {
-            let why = "only \"Never\" is supported when podFailurePolicy is specified";
-            errors.push(invalid(&at.field("restartPolicy"), "OnFailure", why));
-        }
-        // One that is no policy at all has been told with the template.
-        _ => {}
-    }
-}
-
-/// A changed Job.
-pub fn same_job(new: &Value, old: &Value, errors: &mut Errors) {
-    let (new_spec, old_spec) = (&new["spec"], &old["spec"]);
-    if text(old_spec, "completionMode") != "Indexed" || number(new_spec, "completions") != number(new_spec, "parallelism") {
-        field::immutable(errors, new_spec, old_spec, &SPEC, "completions");
-    }
-    field::immutable(errors, new_spec, old_spec, &SPEC, "selector");
-    // A Job that has not begun may still be told where its Pods go.
-    let waiting = old_spec["suspend"] == true && !has(&old["status"], "startTime");
-    if !waiting {
-        field::immutable(errors, new_spec, old_spec, &SPEC, "template");
-    }
-    field::immutable(errors, new_spec, old_spec, &SPEC, "completionMode");
-    field::immutable(errors, new_spec, old_spec, &SPEC, "podFailurePolicy");
-    field::immutable(errors, new_spec, old_spec, &SPEC, "backoffLimitPerIndex");
-    for name in ["parallelism", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"] {
-        non_negative(errors, new_spec, &SPEC, name);
-    }
-}
-
-/// A CronJob.
+/// A new CronJob.
 pub fn cron_job(job: &Value, errors: &mut Errors) {
+    spec(job, None, errors);
     let name = text(&job["metadata"], "name");
     if name.len() > 52 {
         errors.push(invalid(&Path::root("metadata").field("name"), name, "must be no more than 52 characters"));
     }
-    same_cron_job(job, errors);
+    needed(job, errors);
 }
 
-/// A CronJob whose name is settled.
-pub fn same_cron_job(job: &Value, errors: &mut Errors) {
+/// A changed CronJob.
+pub fn update_cron_job(new: &Value, old: &Value, errors: &mut Errors) {
+    spec(new, Some(&old["spec"]), errors);
+    needed(new, errors);
+}
+
+/// What newer rules ask for, told last.
+fn needed(job: &Value, errors: &mut Errors) {
+    field::required(errors, &job["spec"], &SPEC, &["schedule"]);
+}
+
+fn spec(job: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &job["spec"];
     let schedule = text(spec, "schedule");
-    if schedule.is_empty() {
-        errors.push(FieldError::required(SPEC.field("schedule"), ""));
-    } else {
-        if schedule.contains("TZ") {
-            let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
-            errors.push(invalid(&SPEC.field("schedule"), schedule, why));
-        } else if let Err(why) = self::schedule(schedule) {
-            errors.push(invalid(&SPEC.field("schedule"), schedule, why));
+    let path = SPEC.field("schedule");
+    if !schedule.is_empty() {
+        if let Err(why) = self::schedule(schedule) {
+            errors.push(invalid(&path, schedule, why));
+        }
+        let zoned = |text: &str| text.contains("TZ");
+        match old.is_some_and(|old| zoned(text(old, "schedule"))) {
+            true if zoned(schedule) && has(spec, "timeZone") => {
+                errors.push(invalid(&path, schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"));
+            }
+            false if zoned(schedule) => {
+                errors.push(invalid(&path, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+            }
+            _ => {}
         }
     }
     non_negative(errors, spec, &SPEC, "startingDeadlineSeconds");
-    if has(spec, "timeZone") {
+    if has(spec, "timeZone") && old.is_none_or(|old| old.get("timeZone") != spec.get("timeZone")) {
         time_zone(text(spec, "timeZone"), errors);
     }
     one_of(errors, spec, &SPEC, "concurrencyPolicy", true, &["Allow", "Forbid", "Replace"]);
     let path = SPEC.field("jobTemplate");
-    if let Some(template) = object(spec, "jobTemplate") {
-        self::spec(&template["spec"], &path.field("spec"), errors);
-        if template["spec"]["manualSelector"] == true {
-            errors.push(FieldError::not_supported(path.field("spec").field("manualSelector"), &true.into(), &["nil", "false"]));
-        }
+    let path = path.field("spec");
+    let template = &spec["jobTemplate"]["spec"];
+    job::spec(template, &path, errors);
+    if has(template, "selector") {
+        errors.push(FieldError::invalid(path.field("selector"), &template["selector"], "`selector` will be auto-generated"));
+    }
+    if field::flag(template, "manualSelector") {
+        errors.push(FieldError::not_supported(path.field("manualSelector"), &true.into(), &["nil", "false"]));
     }
     non_negative(errors, spec, &SPEC, "successfulJobsHistoryLimit");
     non_negative(errors, spec, &SPEC, "failedJobsHistoryLimit");
@@ -110,9 +71,20 @@ fn time_zone(zone: &str, errors: &mut Errors) {
     let path = SPEC.field("timeZone");
     if zone.is_empty() {
         errors.push(invalid(&path, zone, "timeZone must be nil or non-empty string"));
-    } else if zone.eq_ignore_ascii_case("local") {
+        return;
+    }
+    let is_part = |part: &str| {
+        let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+');
+        !matches!(part, "." | "..") && !part.starts_with('-') && (1..=14).contains(&part.len()) && part.bytes().all(known)
+    };
+    if !zone.split('/').all(is_part) {
+        errors.push(invalid(&path, zone, format!("unknown time zone {zone}")));
+        return;
+    }
+    if zone.eq_ignore_ascii_case("local") {
         errors.push(invalid(&path, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"));
-    } else if jiff::tz::TimeZone::get(zone).is_err() {
+    }
+    if zone != "Local" && jiff::tz::TimeZone::get(zone).is_err() {
         errors.push(invalid(&path, zone, format!("unknown time zone {zone}")));
     }
 }

@@ -7,7 +7,8 @@ use usher_components::controllers::certificates::CertificateRequest;
 use usher_components::controllers::certificates::signer::LEGACY_UNKNOWN;
 use x509_parser::pem::Pem;
 
-use super::field::Errors;
+use super::field::{Errors, Path, invalid, wrong};
+use super::names;
 use crate::status::FieldError;
 
 const USAGES: &[&str] = &[
@@ -54,14 +55,9 @@ pub fn create(object: &Value, errors: &mut Errors) {
         }
     }
     let signer = spec["signerName"].as_str().unwrap_or_default();
-    let parts: Vec<&str> = signer.split('/').collect();
-    if signer.is_empty() {
-        errors.push(FieldError::required("spec.signerName", ""));
-    } else if signer == LEGACY_UNKNOWN {
+    signer_name(signer, &Path::root("spec").field("signerName"), errors);
+    if signer == LEGACY_UNKNOWN {
         let detail = "the legacy signerName is not allowed via this API version";
-        errors.push(FieldError::invalid("spec.signerName", &spec["signerName"], detail));
-    } else if parts.len() != 2 || !parts[0].contains('.') || parts.iter().any(|p| p.is_empty()) {
-        let detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         errors.push(FieldError::invalid("spec.signerName", &spec["signerName"], detail));
     }
     if spec["expirationSeconds"].as_i64().is_some_and(|seconds| seconds < 600) {
@@ -69,6 +65,37 @@ pub fn create(object: &Value, errors: &mut Errors) {
         errors.push(FieldError::invalid("spec.expirationSeconds", &spec["expirationSeconds"], detail));
     }
     conditions(object, errors);
+}
+
+/// `example.com/signer`: a domain and a path.
+pub fn signer_name(signer: &str, path: &Path<'_>, errors: &mut Errors) {
+    if signer.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let Some((domain, rest)) = signer.split_once('/').filter(|(_, rest)| !rest.contains('/')) else {
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.push(invalid(path, signer, why));
+        return;
+    };
+    if domain.len() > 253 {
+        errors.push(FieldError::too_long(path, 253));
+    }
+    parts(domain, path, names::label, errors);
+    if !domain.contains('.') {
+        errors.push(invalid(path, domain, "should be a domain with at least two segments separated by dots"));
+    }
+    parts(rest, path, names::subdomain, errors);
+    if signer.len() > 253 + 253 + 63 + 2 {
+        errors.push(FieldError::too_long(path, 253 + 253 + 63 + 2));
+    }
+}
+
+/// Of the parts of a name, the first that is wrong.
+fn parts(whole: &str, path: &Path<'_>, check: names::Check, errors: &mut Errors) {
+    if let Some(part) = whole.split('.').find(|part| !check(part).is_empty()) {
+        wrong(errors, path, whole, check(part).into_iter().map(|why| format!("validating label {part:?}: {why}")).collect());
+    }
 }
 
 fn request(spec: &Value) -> Result<CertificateRequest, String> {

@@ -70,8 +70,10 @@ pub fn secret(object: &Value, errors: &mut Errors) {
         keyed(key, "data", errors);
         total += decoded_length(value);
     }
-    too_long(total, errors);
     let data = Path::root("data");
+    if total > MOST {
+        errors.push(FieldError::too_long(data, MOST));
+    }
     let value = |key: &str| object["data"].get(key).and_then(Value::as_str);
     let mut needed = |key: &str| {
         if value(key).is_none() {
@@ -83,7 +85,9 @@ pub fn secret(object: &Value, errors: &mut Errors) {
             needed("tls.crt");
             needed("tls.key");
         }
-        "kubernetes.io/ssh-auth" => needed("ssh-privatekey"),
+        "kubernetes.io/ssh-auth" if value("ssh-privatekey").is_none_or(str::is_empty) => {
+            errors.push(FieldError::required(data.key("ssh-privatekey"), ""));
+        }
         "kubernetes.io/basic-auth" if value("username").is_none() && value("password").is_none() => {
             needed("username");
             needed("password");

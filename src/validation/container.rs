@@ -1,106 +1,166 @@
-//! Containers: names and images, ports, environment, mounts, probes, resources and their security context.
+//! The containers of a Pod: names and images, ports, mounts, and how each of the three sorts differs from the others. Their
+//! parts are in [`super::environment`], [`super::handler`], [`super::resources`] and [`super::security`].
 
 use serde_json::Value;
 
-use super::field::{self, Errors, Path, entries, has, invalid, items, non_negative, number, object, one_of, text};
-use super::names;
-use crate::schema::quantity::Quantity;
+use super::field::{self, Errors, Path, flag, has, invalid, items, number, object, one_of, required, required_shape, text, word};
+use super::volume::{local_path, no_backsteps};
+use super::{environment, handler, names, resources, security};
 use crate::status::FieldError;
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-const NAMED_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
+/// What an ephemeral container has not, in the order in which a real server knows the fields.
+const NOT_EPHEMERAL: [&str; 9] = [
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+];
 
-/// What kind of container it is, since they may not all have the same.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// One of `containers`.
-    Main,
-    /// One of `initContainers`.
-    Init,
-    /// One of `ephemeralContainers`.
-    Ephemeral,
+/// The Pod around a container: its spec and the volumes that can be mounted.
+#[derive(Clone, Copy)]
+pub struct Around<'v> {
+    /// The Pod's spec.
+    pub spec: &'v Value,
+    /// The volumes that are right.
+    pub volumes: &'v [(&'v str, &'v Value)],
 }
 
-/// A list of containers. `taken` are names that other lists have.
-pub fn containers(spec: &Value, list: &Path<'_>, field: &str, role: Role, taken: &mut Vec<String>, errors: &mut Errors) {
-    let list = list.field(field);
-    let containers = items(spec, field);
-    if containers.is_empty() && role == Role::Main {
+/// All containers of all lists, with the list and the place of each, in the order in which they start.
+pub fn all(spec: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
+    ["initContainers", "containers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(move |list| items(spec, list).iter().enumerate().map(move |(i, container)| (list, i, container)))
+}
+
+/// `containers`.
+pub fn containers(around: Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let list = path.field("containers");
+    let containers = items(around.spec, "containers");
+    if containers.is_empty() {
         errors.push(FieldError::required(list, ""));
         return;
     }
     for (i, container) in containers.iter().enumerate() {
         let path = list.index(i);
-        common(spec, container, &path, errors);
+        common(around, container, &path, errors);
         let name = text(container, "name");
-        if !name.is_empty() {
-            if taken.iter().any(|t| t == name) {
-                errors.push(FieldError::duplicate(path.field("name"), &name.into()));
-            } else {
-                taken.push(name.to_owned());
-            }
+        if containers[..i].iter().any(|c| text(c, "name") == name) {
+            errors.push(FieldError::duplicate(path.field("name"), &name.into()));
         }
-        match role {
-            Role::Main => {
-                lifecycle(container, &path, errors);
-                probes(container, &path, errors);
-            }
-            Role::Init => init(container, &path, errors),
-            Role::Ephemeral => {
-                for forbidden in ["ports", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-                    if has(container, forbidden) {
-                        errors.push(FieldError::forbidden(path.field(forbidden), "cannot be set for an Ephemeral Container"));
-                    }
-                }
-            }
-        }
+        handler::lifecycle(around.spec, container, &path, errors);
+        handler::probes(around.spec, container, &path, errors);
+        restart_policy(container, &path, errors);
     }
-    if role == Role::Main {
-        host_ports(containers, &list, errors);
-    }
+    host_ports(containers, &list, errors);
 }
 
-fn init(container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    match text(container, "restartPolicy") {
-        "Always" => {
-            lifecycle(container, path, errors);
-            probes(container, path, errors);
+/// `initContainers`.
+pub fn init_containers(around: Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let list = path.field("initContainers");
+    let containers = items(around.spec, "initContainers");
+    for (i, container) in containers.iter().enumerate() {
+        let path = list.index(i);
+        common(around, container, &path, errors);
+        if has(container, "restartPolicy") {
+            restart_policy(container, &path, errors);
+        } else if !items(container, "restartPolicyRules").is_empty() {
+            let why = "must specify restartPolicy when restart rules are used";
+            errors.push(FieldError::required(path.field("restartPolicy"), why));
         }
-        policy => {
-            if !policy.is_empty() && items(container, "restartPolicyRules").is_empty() && !matches!(policy, "Never" | "OnFailure") {
-                let supported = ["Always", "Never", "OnFailure"];
-                errors.push(FieldError::not_supported(path.field("restartPolicy"), &policy.into(), &supported));
-            }
+        let name = text(container, "name");
+        let same = |c: &Value| !name.is_empty() && text(c, "name") == name;
+        if items(around.spec, "containers").iter().any(same) || containers[..i].iter().any(same) {
+            errors.push(FieldError::duplicate(path.field("name"), &name.into()));
+        }
+        // They run one after another, so that each is held to its own ports alone.
+        host_ports(std::slice::from_ref(container), &list, errors);
+        let is_sidecar = text(container, "restartPolicy") == "Always";
+        if is_sidecar {
+            handler::lifecycle(around.spec, container, &path, errors);
+            handler::probes(around.spec, container, &path, errors);
+        } else {
             for name in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
                 if has(container, name) {
                     errors.push(FieldError::forbidden(path.field(name), "may not be set for init containers without restartPolicy=Always"));
                 }
             }
+            let policies = path.field("resizePolicy");
+            for (j, policy) in items(container, "resizePolicy").iter().enumerate() {
+                if text(policy, "restartPolicy") == "RestartContainer" {
+                    let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                    errors.push(invalid(&policies.index(j).field("restartPolicy"), "RestartContainer", why));
+                }
+            }
         }
     }
 }
 
-fn common(spec: &Value, container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let name = text(container, "name");
-    if name.is_empty() {
-        errors.push(FieldError::required(path.field("name"), ""));
-    } else {
-        errors.extend(names::label(name).into_iter().map(|why| invalid(&path.field("name"), name, why)));
+/// `ephemeralContainers`.
+pub fn ephemeral_containers(around: Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let list = path.field("ephemeralContainers");
+    let containers = items(around.spec, "ephemeralContainers");
+    let others = || items(around.spec, "containers").iter().chain(items(around.spec, "initContainers"));
+    for (i, container) in containers.iter().enumerate() {
+        let path = list.index(i);
+        common(around, container, &path, errors);
+        padded_image(container, &path, errors);
+        let (name, target) = (text(container, "name"), text(container, "targetContainerName"));
+        if others().chain(&containers[..i]).any(|c| text(c, "name") == name) {
+            errors.push(FieldError::duplicate(path.field("name"), &name.into()));
+        }
+        if !target.is_empty() && !others().any(|c| text(c, "name") == target) {
+            errors.push(FieldError::not_found(path.field("targetContainerName"), &target.into()));
+        }
+        const WHY: &str = "cannot be set for an Ephemeral Container";
+        for name in NOT_EPHEMERAL.iter().filter(|name| container.get(**name).is_some_and(|v| !is_unset(v))) {
+            errors.push(FieldError::forbidden(path.field(name), WHY));
+        }
+        let mounts = path.field("volumeMounts");
+        for (i, mount) in items(container, "volumeMounts").iter().enumerate() {
+            for name in ["subPath", "subPathExpr"].iter().filter(|name| !text(mount, name).is_empty()) {
+                errors.push(FieldError::forbidden(mounts.index(i).field(name), WHY));
+            }
+        }
     }
-    if text(container, "image").is_empty() {
-        errors.push(FieldError::required(path.field("image"), ""));
+}
+
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        other => other.is_null(),
     }
-    one_of(errors, container, path, "terminationMessagePolicy", false, &["FallbackToLogsOnError", "File"]);
+}
+
+/// The image of a container of a Pod, which in a template may be anything.
+pub fn padded_image(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let image = text(container, "image");
+    if image.trim() != image {
+        errors.push(invalid(&path.field("image"), image, "must not have leading or trailing whitespace"));
+    }
+}
+
+fn common(around: Around<'_>, container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    required_shape(errors, container, path, "name", names::label);
+    required(errors, container, path, &["image"]);
+    one_of(errors, container, path, "terminationMessagePolicy", true, &["File", "FallbackToLogsOnError"]);
     ports(container, path, errors);
-    environment(container, path, errors);
-    mounts(spec, container, path, errors);
-    one_of(errors, container, path, "imagePullPolicy", false, &["Always", "IfNotPresent", "Never"]);
-    if let Some(resources) = object(container, "resources") {
-        self::resources(resources, &path.field("resources"), errors);
+    environment::environment(container, path, errors);
+    mounts(around, container, path, errors);
+    devices(around, container, path, errors);
+    one_of(errors, container, path, "imagePullPolicy", true, &["Always", "IfNotPresent", "Never"]);
+    if let Some(amounts) = object(container, "resources") {
+        resources::container(around.spec, amounts, &path.field("resources"), errors);
     }
-    if let Some(context) = object(container, "securityContext") {
-        security_context(context, &path.field("securityContext"), errors);
-    }
+    resize_policy(around.spec, container, &path.field("resizePolicy"), errors);
+    security::container(around.spec, container, path, errors);
 }
 
 fn ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -110,11 +170,11 @@ fn ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
         let path = list.index(i);
         let name = text(port, "name");
         if !name.is_empty() {
-            let wrong = names::port_name(name);
-            if wrong.is_empty() && ports[..i].iter().any(|p| text(p, "name") == name) {
+            let why = names::port_name(name);
+            if why.is_empty() && ports[..i].iter().any(|p| text(p, "name") == name) {
                 errors.push(FieldError::duplicate(path.field("name"), &name.into()));
             }
-            errors.extend(wrong.into_iter().map(|why| invalid(&path.field("name"), name, why)));
+            field::wrong(errors, &path.field("name"), name, why);
         }
         match number(port, "containerPort").unwrap_or(0) {
             0 => errors.push(FieldError::required(path.field("containerPort"), "")),
@@ -123,7 +183,7 @@ fn ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
         if let Some(number) = number(port, "hostPort").filter(|p| *p != 0) {
             field::port(errors, number, &path.field("hostPort"));
         }
-        one_of(errors, port, &path, "protocol", false, &PROTOCOLS);
+        one_of(errors, port, &path, "protocol", true, &PROTOCOLS);
     }
 }
 
@@ -137,296 +197,193 @@ fn host_ports(containers: &[Value], list: &Path<'_>, errors: &mut Errors) {
             let Some(number) = number(port, "hostPort").filter(|p| *p != 0) else { continue };
             let key = format!("{}/{}/{number}", text(port, "protocol"), text(port, "hostIP"));
             if seen.contains(&key) {
-                errors.push(FieldError::duplicate(path.index(j).field("hostPort"), &key.clone().into()));
+                errors.push(FieldError::duplicate(path.index(j).field("hostPort"), &key.into()));
+            } else {
+                seen.push(key);
             }
-            seen.push(key);
         }
     }
 }
 
-fn environment(container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let list = path.field("env");
-    for (i, variable) in items(container, "env").iter().enumerate() {
-        let path = list.index(i);
-        let name = text(variable, "name");
-        if name.is_empty() {
-            errors.push(FieldError::required(path.field("name"), ""));
-        } else {
-            errors.extend(names::environment_variable(name).into_iter().map(|why| invalid(&path.field("name"), name, why)));
-        }
-        let Some(from) = object(variable, "valueFrom") else { continue };
-        let path = path.field("valueFrom");
-        const SOURCES: [&str; 5] = ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
-        match SOURCES.iter().filter(|s| has(from, s)).count() {
-            0 => {
-                let why = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
-                errors.push(invalid(&path, "", why));
-            }
-            1 => {}
-            _ => errors.push(invalid(&path, "", "may not have more than one field specified at a time")),
-        }
-        if !text(variable, "value").is_empty() {
-            errors.push(invalid(&path, "", "may not be specified when `value` is not empty"));
-        }
-        for source in ["configMapKeyRef", "secretKeyRef"] {
-            if let Some(reference) = object(from, source) {
-                key_reference(reference, &path.field(source), errors);
-            }
-        }
-        if let Some(reference) = object(from, "fieldRef")
-            && text(reference, "fieldPath").is_empty()
-        {
-            errors.push(FieldError::required(path.field("fieldRef").field("fieldPath"), ""));
-        }
-        if let Some(reference) = object(from, "resourceFieldRef")
-            && text(reference, "resource").is_empty()
-        {
-            errors.push(FieldError::required(path.field("resourceFieldRef").field("resource"), ""));
-        }
-    }
-    let list = path.field("envFrom");
-    for (i, from) in items(container, "envFrom").iter().enumerate() {
-        let path = list.index(i);
-        let prefix = text(from, "prefix");
-        if !prefix.is_empty() {
-            errors.extend(names::environment_variable(prefix).into_iter().map(|why| invalid(&path.field("prefix"), prefix, why)));
-        }
-        let sources = ["configMapRef", "secretRef"];
-        for source in sources {
-            if let Some(reference) = object(from, source)
-                && text(reference, "name").is_empty()
-            {
-                errors.push(FieldError::required(path.field(source).field("name"), ""));
-            }
-        }
-        match sources.iter().filter(|s| has(from, s)).count() {
-            0 => errors.push(invalid(&path, "", "must specify one of: `configMapRef` or `secretRef`")),
-            1 => {}
-            _ => errors.push(invalid(&path, "", "may not have more than one field specified at a time")),
-        }
-    }
-}
-
-fn key_reference(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if text(reference, "name").is_empty() {
-        errors.push(FieldError::required(path.field("name"), ""));
-    }
-    let key = text(reference, "key");
-    if key.is_empty() {
-        errors.push(FieldError::required(path.field("key"), ""));
-    } else {
-        errors.extend(names::config_key(key).into_iter().map(|why| invalid(&path.field("key"), key, why)));
-    }
-}
-
-fn mounts(spec: &Value, container: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn mounts(around: Around<'_>, container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let list = path.field("volumeMounts");
     let mounts = items(container, "volumeMounts");
-    let known = |name: &str| items(spec, "volumes").iter().any(|v| text(v, "name") == name);
+    let devices = items(container, "volumeDevices");
     for (i, mount) in mounts.iter().enumerate() {
         let path = list.index(i);
-        let name = text(mount, "name");
-        if name.is_empty() {
-            errors.push(FieldError::required(path.field("name"), ""));
-        } else if !known(name) {
+        let (name, at) = (text(mount, "name"), text(mount, "mountPath"));
+        required(errors, mount, &path, &["name"]);
+        if !around.volumes.iter().any(|(volume, _)| *volume == name) {
             errors.push(FieldError::not_found(path.field("name"), &name.into()));
         }
-        let at = text(mount, "mountPath");
-        if at.is_empty() {
-            errors.push(FieldError::required(path.field("mountPath"), ""));
-        } else if mounts[..i].iter().any(|m| text(m, "mountPath") == at) {
+        required(errors, mount, &path, &["mountPath"]);
+        if mounts[..i].iter().any(|m| text(m, "mountPath") == at) {
             errors.push(invalid(&path.field("mountPath"), at, "must be unique"));
         }
-        for name in ["subPath", "subPathExpr"] {
-            let sub = text(mount, name);
-            if sub.starts_with('/') {
-                errors.push(invalid(&path.field(name), sub, "must be a relative path"));
-            }
-            if sub.split('/').any(|part| part == "..") {
-                errors.push(invalid(&path.field(name), sub, "must not contain '..'"));
-            }
+        if devices.iter().any(|d| text(d, "name") == name) {
+            errors.push(invalid(&path.field("name"), name, "must not already exist in volumeDevices"));
         }
-        if !text(mount, "subPath").is_empty() && !text(mount, "subPathExpr").is_empty() {
-            let expression = text(mount, "subPathExpr");
-            errors.push(invalid(&path.field("subPathExpr"), expression, "subPathExpr and subPath are mutually exclusive"));
+        if devices.iter().any(|d| text(d, "devicePath") == at) {
+            errors.push(invalid(&path.field("mountPath"), at, "must not already exist as a path in volumeDevices"));
         }
-        one_of(errors, mount, &path, "mountPropagation", false, &["Bidirectional", "HostToContainer", "None"]);
+        local_path(text(mount, "subPath"), &list.field("subPath"), errors);
+        let expression = text(mount, "subPathExpr");
+        if !expression.is_empty() {
+            if !text(mount, "subPath").is_empty() {
+                errors.push(invalid(&path.field("subPathExpr"), expression, "subPathExpr and subPath are mutually exclusive"));
+            }
+            local_path(expression, &list.field("subPathExpr"), errors);
+        }
+        word(errors, mount, &list, "mountPropagation", &["Bidirectional", "HostToContainer", "None"]);
+        if text(mount, "mountPropagation") == "Bidirectional" && !flag(&container["securityContext"], "privileged") {
+            let why = "Bidirectional mount propagation is available only to privileged containers";
+            errors.push(FieldError::forbidden(list.field("mountPropagation"), why));
+        }
+        recursive_read_only(mount, &list, errors);
     }
+}
+
+fn recursive_read_only(mount: &Value, list: &Path<'_>, errors: &mut Errors) {
+    let at = list.field("recursiveReadOnly");
+    match text(mount, "recursiveReadOnly") {
+        "Enabled" | "IfPossible" => {
+            if !flag(mount, "readOnly") {
+                errors.push(FieldError::forbidden(at, "may only be specified when readOnly is true"));
+            }
+            if !matches!(text(mount, "mountPropagation"), "" | "None") {
+                errors.push(FieldError::forbidden(at, "may only be specified when mountPropagation is None or not specified"));
+            }
+        }
+        _ => word(errors, mount, list, "recursiveReadOnly", &["Disabled", "Enabled", "IfPossible"]),
+    }
+}
+
+fn devices(around: Around<'_>, container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let list = path.field("volumeDevices");
-    for (i, device) in items(container, "volumeDevices").iter().enumerate() {
+    let devices = items(container, "volumeDevices");
+    let mounts = items(container, "volumeMounts");
+    for (i, device) in devices.iter().enumerate() {
         let path = list.index(i);
-        let name = text(device, "name");
-        if name.is_empty() {
-            errors.push(FieldError::required(path.field("name"), ""));
-        } else if !known(name) {
-            errors.push(FieldError::not_found(path.field("name"), &name.into()));
+        let (name, at) = (text(device, "name"), text(device, "devicePath"));
+        let volume = around.volumes.iter().find(|(volume, _)| *volume == name);
+        required(errors, device, &path, &["name"]);
+        if !name.is_empty() && devices[..i].iter().any(|d| text(d, "name") == name) {
+            errors.push(invalid(&path.field("name"), name, "must be unique"));
         }
-        if text(device, "devicePath").is_empty() {
-            errors.push(FieldError::required(path.field("devicePath"), ""));
-        }
-    }
-}
-
-fn lifecycle(container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let Some(lifecycle) = object(container, "lifecycle") else { return };
-    let path = path.field("lifecycle");
-    for name in ["postStart", "preStop"] {
-        if let Some(handler) = object(lifecycle, name) {
-            self::handler(handler, &path.field(name), &["exec", "httpGet", "tcpSocket", "sleep"], errors);
-        }
-    }
-}
-
-fn probes(container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let Some(probe) = object(container, name) else { continue };
-        let path = path.field(name);
-        handler(probe, &path, &["exec", "httpGet", "tcpSocket", "grpc"], errors);
-        for number in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
-            non_negative(errors, probe, &path, number);
-        }
-        if let Some(seconds) = number(probe, "terminationGracePeriodSeconds").filter(|s| *s <= 0) {
-            errors.push(FieldError::invalid(path.field("terminationGracePeriodSeconds"), &seconds.into(), "must be greater than 0"));
-        }
-        if name != "readinessProbe"
-            && let Some(threshold) = number(probe, "successThreshold").filter(|t| *t > 1)
-        {
-            errors.push(FieldError::invalid(path.field("successThreshold"), &threshold.into(), "must be 1"));
-        }
-    }
-}
-
-/// Exactly one way to do something to a container.
-fn handler(handler: &Value, path: &Path<'_>, ways: &[&str], errors: &mut Errors) {
-    let mut chosen = 0;
-    for way in ways.iter().filter(|way| has(handler, way)) {
-        chosen += 1;
-        let at = path.field(way);
-        if chosen > 1 {
-            errors.push(FieldError::forbidden(at, "may not specify more than 1 handler type"));
-            continue;
-        }
-        let action = &handler[*way];
-        match *way {
-            "exec" if items(action, "command").is_empty() => errors.push(FieldError::required(at.field("command"), "")),
-            "httpGet" => {
-                if text(action, "path").is_empty() {
-                    errors.push(FieldError::required(at.field("path"), ""));
-                }
-                port_or_name(&action["port"], &at.field("port"), errors);
-                one_of(errors, action, &at, "scheme", false, &["HTTP", "HTTPS"]);
+        match volume {
+            Some((_, volume)) if !has(volume, "persistentVolumeClaim") && !has(volume, "ephemeral") => {
+                let why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                errors.push(invalid(&path.field("name"), name, why));
             }
-            "tcpSocket" => port_or_name(&action["port"], &at.field("port"), errors),
-            "grpc" => field::port(errors, number(action, "port").unwrap_or(0), &at.field("port")),
-            _ => {}
+            Some(_) => {}
+            None => errors.push(FieldError::not_found(path.field("name"), &name.into())),
+        }
+        required(errors, device, &path, &["devicePath"]);
+        if devices[..i].iter().any(|d| text(d, "devicePath") == at && !at.split('/').any(|p| p == "..")) {
+            errors.push(invalid(&path.field("devicePath"), at, "must be unique"));
+        }
+        let mut steps = Vec::new();
+        no_backsteps(at, &path, &mut steps);
+        if !steps.is_empty() {
+            errors.push(invalid(&path.field("devicePath"), at, "can not contain backsteps ('..')"));
+        }
+        if mounts.iter().any(|m| text(m, "name") == name) {
+            errors.push(invalid(&path.field("name"), name, "must not already exist in volumeMounts"));
+        }
+        if mounts.iter().any(|m| text(m, "mountPath") == at) {
+            errors.push(invalid(&path.field("devicePath"), at, "must not already exist as a path in volumeMounts"));
         }
     }
-    if chosen == 0 {
-        errors.push(FieldError::required(path, "must specify a handler type"));
-    }
 }
 
-/// A port by its number or its name.
-pub fn port_or_name(port: &Value, path: &Path<'_>, errors: &mut Errors) {
-    match port {
-        Value::String(name) => errors.extend(names::port_name(name).into_iter().map(|why| invalid(path, name, why))),
-        _ => field::port(errors, port.as_i64().unwrap_or(0), path),
-    }
-}
-
-/// Limits and requests.
-pub fn resources(resources: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let limits = path.field("limits");
-    for (name, amount) in entries(resources, "limits") {
-        resource(name, amount, &limits.key(name), errors);
-    }
-    let requests = path.field("requests");
-    for (name, amount) in entries(resources, "requests") {
-        resource(name, amount, &requests.key(name), errors);
-        let Some(limit) = resources["limits"].get(name) else {
-            if name.contains('/') || name.starts_with("hugepages-") {
-                errors.push(FieldError::required(limits, "Limit must be set for non overcommitable resources"));
+fn resize_policy(spec: &Value, container: &Value, list: &Path<'_>, errors: &mut Errors) {
+    let policies = items(container, "resizePolicy");
+    for (i, policy) in policies.iter().enumerate() {
+        let (resource, restart) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
+        if policies[..i].iter().any(|p| text(p, "resourceName") == resource) {
+            errors.push(FieldError::duplicate(list.index(i), &resource.into()));
+        }
+        for (value, supported) in [(resource, ["cpu", "memory"]), (restart, ["NotRequired", "RestartContainer"])] {
+            if value.is_empty() {
+                errors.push(FieldError::required(list, ""));
+            } else if !supported.contains(&value) {
+                errors.push(FieldError::not_supported(list, &value.into(), &supported));
             }
+        }
+        if text(spec, "restartPolicy") == "Never" && restart != "NotRequired" {
+            errors.push(invalid(list, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"));
+        }
+    }
+}
+
+/// How a container by itself starts again.
+fn restart_policy(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let rules = items(container, "restartPolicyRules");
+    if has(container, "restartPolicy") {
+        word(errors, container, path, "restartPolicy", &POLICIES);
+    } else if !rules.is_empty() {
+        errors.push(FieldError::required(path.field("restartPolicy"), "must specify restartPolicy when restart rules are used"));
+    }
+    let list = path.field("restartPolicyRules");
+    if rules.len() > 20 {
+        errors.push(FieldError::too_many(list, rules.len(), 20));
+    }
+    for (i, rule) in rules.iter().enumerate() {
+        let path = list.index(i);
+        let actions = ["Restart", "RestartAllContainers"];
+        if !actions.contains(&text(rule, "action")) {
+            errors.push(FieldError::not_supported(path.field("action"), &text(rule, "action").into(), &actions));
+        }
+        let at = path.field("exitCodes");
+        let Some(codes) = object(rule, "exitCodes") else {
+            errors.push(FieldError::required(at, "must be specified"));
             continue;
         };
-        let (Some(request), Some(most)) = (quantity(amount), quantity(limit)) else { continue };
-        if (name.contains('/') || name.starts_with("hugepages-")) && request.nanos() != most.nanos() {
-            let why = format!("must be equal to {name} limit of {most}");
-            errors.push(invalid(&requests, &request.to_string(), why));
-        } else if request > most {
-            errors.push(invalid(&requests, &request.to_string(), format!("must be less than or equal to {name} limit of {most}")));
+        let operators = ["In", "NotIn"];
+        if !operators.contains(&text(codes, "operator")) {
+            errors.push(FieldError::not_supported(at.field("operator"), &text(codes, "operator").into(), &operators));
+        }
+        let values = items(codes, "values").len();
+        if values > 255 {
+            errors.push(FieldError::too_many(at.field("values"), values, 255));
         }
     }
 }
 
-fn resource(name: &str, amount: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if !name.contains('/') && !NAMED_RESOURCES.contains(&name) && !name.starts_with("hugepages-") {
-        let wrong = names::qualified(name);
-        let right = wrong.is_empty();
-        errors.extend(wrong.into_iter().map(|why| invalid(path, name, why)));
-        if right {
-            errors.push(invalid(path, name, "must be a standard resource for containers"));
+/// The claims of devices that containers can refer to.
+pub fn resource_claims(spec: &Value, path: &Path<'_>, mirror: bool, errors: &mut Errors) {
+    let list = path.field("resourceClaims");
+    let claims = items(spec, "resourceClaims");
+    for (i, claim) in claims.iter().enumerate() {
+        if mirror {
+            errors.push(FieldError::forbidden("", "static pods do not support resource claims"));
+            continue;
         }
-    }
-    non_negative_quantity(amount, path, errors);
-    if name.contains('/')
-        && let Some(amount) = quantity(amount).filter(|q| q.nanos() % 1_000_000_000 != 0)
-    {
-        errors.push(invalid(path, &amount.to_string(), "must be an integer"));
-    }
-}
-
-/// The amount that a field holds.
-pub fn quantity(amount: &Value) -> Option<Quantity> {
-    match amount {
-        Value::String(text) => Quantity::parse(text).ok(),
-        Value::Number(number) => Quantity::parse(&number.to_string()).ok(),
-        _ => None,
-    }
-}
-
-/// An amount that is not below zero.
-pub fn non_negative_quantity(amount: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if let Some(amount) = quantity(amount).filter(|q| q.nanos() < 0) {
-        errors.push(invalid(path, &amount.to_string(), "must be greater than or equal to 0"));
-    }
-}
-
-fn security_context(context: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for name in ["runAsUser", "runAsGroup"] {
-        user(context, path, name, errors);
-    }
-    one_of(errors, context, path, "procMount", false, &["Default", "Unmasked"]);
-    if context["allowPrivilegeEscalation"] == false {
-        if context["privileged"] == true {
-            let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.push(FieldError::invalid(path, context, why));
+        let path = list.index(i);
+        let name = text(claim, "name");
+        if name.is_empty() {
+            errors.push(FieldError::required(path.field("name"), ""));
+        } else if claims[..i].iter().any(|c| text(c, "name") == name) {
+            errors.push(FieldError::duplicate(path.field("name"), &name.into()));
+        } else {
+            field::wrong(errors, &path.field("name"), name, names::label(name));
         }
-        if items(&context["capabilities"], "add").iter().any(|c| matches!(c.as_str(), Some("CAP_SYS_ADMIN" | "SYS_ADMIN"))) {
-            let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.push(FieldError::invalid(path, context, why));
+        let shown = || {
+            let given = |name: &str| claim.get(name).filter(|v| v.is_string()).map_or_else(|| "null".to_owned(), Value::to_string);
+            let (own, template) = (given("resourceClaimName"), given("resourceClaimTemplateName"));
+            format!("{{\"Name\":{},\"ResourceClaimName\":{own},\"ResourceClaimTemplateName\":{template}}}", Value::from(name))
+        };
+        let why = match (has(claim, "resourceClaimName"), has(claim, "resourceClaimTemplateName")) {
+            (true, true) => "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+            (false, false) => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            _ => "",
+        };
+        if !why.is_empty() {
+            errors.push(FieldError { value: shown(), ..invalid(&path, "", why) });
         }
-    }
-    seccomp(context, path, errors);
-}
-
-/// A user's or group's number.
-pub fn user(context: &Value, path: &Path<'_>, name: &str, errors: &mut Errors) {
-    if let Some(id) = number(context, name).filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
-        errors.push(FieldError::invalid(path.field(name), &id.into(), "must be between 0 and 2147483647, inclusive"));
-    }
-}
-
-/// A seccomp profile.
-pub fn seccomp(context: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let Some(profile) = object(context, "seccompProfile") else { return };
-    let path = path.field("seccompProfile");
-    one_of(errors, profile, &path, "type", true, &["Localhost", "RuntimeDefault", "Unconfined"]);
-    let local = text(profile, "type") == "Localhost";
-    if local && text(profile, "localhostProfile").is_empty() {
-        errors.push(FieldError::required(path.field("localhostProfile"), "must be set when seccomp type is Localhost"));
-    } else if !local && has(profile, "localhostProfile") {
-        let value = &profile["localhostProfile"];
-        errors.push(FieldError::invalid(path.field("localhostProfile"), value, "can only be set when seccomp type is Localhost"));
+        for name in ["resourceClaimName", "resourceClaimTemplateName"].iter().filter(|name| has(claim, name)) {
+            let value = text(claim, name);
+            field::wrong(errors, &path.field(name), value, names::subdomain(value));
+        }
     }
 }

@@ -116,6 +116,55 @@ pub fn invalid(path: &Path<'_>, value: &str, detail: impl Into<String>) -> Field
     FieldError::invalid(path, &Value::from(value), detail)
 }
 
+/// Everything that is wrong with the shape of a text.
+pub fn wrong(errors: &mut Errors, path: &Path<'_>, value: &str, why: Vec<String>) {
+    errors.extend(why.into_iter().map(|why| invalid(path, value, why)));
+}
+
+/// The shape of a text, where it is there.
+pub fn shaped(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, check: super::names::Check) {
+    let text = text(value, field);
+    if !text.is_empty() {
+        wrong(errors, &path.field(field), text, check(text));
+    }
+}
+
+/// The shape of a text that must be there.
+pub fn required_shape(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, check: super::names::Check) {
+    required(errors, value, path, &[field]);
+    shaped(errors, value, path, field, check);
+}
+
+/// Fields that must not be empty.
+pub fn required(errors: &mut Errors, value: &Value, path: &Path<'_>, fields: &[&str]) {
+    for field in fields.iter().filter(|field| value.get(**field).is_none_or(crate::schema::is_zero)) {
+        errors.push(FieldError::required(path.field(field), ""));
+    }
+}
+
+/// `example.com/path`, as classes and controllers are named; each half is told by itself.
+pub fn domain_prefixed_path(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str) {
+    let (whole, path) = (text(value, field), path.field(field));
+    if whole.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let Some((host, rest)) = whole.split_once('/').filter(|(host, rest)| !host.is_empty() && !rest.is_empty()) else {
+        errors.push(invalid(&path, whole, "must be a domain-prefixed path (such as \"acme.io/foo\")"));
+        return;
+    };
+    wrong(errors, &path, host, super::names::subdomain(host));
+    if !rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
+        let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        errors.push(invalid(&path, rest, why));
+    }
+}
+
+/// Whether a flag is set.
+pub fn flag(value: &Value, field: &str) -> bool {
+    value.get(field) == Some(&Value::Bool(true))
+}
+
 /// A mistake that shows no value, as a real server tells one about an object as a whole.
 pub fn invalid_unshown(field: impl Into<String>, detail: &str) -> FieldError {
     FieldError { field: field.into(), reason: FieldReason::Invalid, value: detail.to_owned(), detail: String::new() }
@@ -142,6 +191,20 @@ pub fn non_negative(errors: &mut Errors, value: &Value, path: &Path<'_>, field: 
 pub fn at_least(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, least: i64) {
     if let Some(n) = number(value, field).filter(|n| *n < least) {
         errors.push(FieldError::invalid(path.field(field), &n.into(), format!("must be greater than or equal to {least}")));
+    }
+}
+
+/// A number between two bounds, where it is there.
+pub fn between(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, least: i64, most: i64) {
+    if let Some(n) = number(value, field).filter(|n| !(least..=most).contains(n)) {
+        errors.push(FieldError::invalid(path.field(field), &n.into(), format!("must be between {least} and {most}, inclusive")));
+    }
+}
+
+/// A field that must be one of a few words where it is there at all; an empty one is as wrong as any other.
+pub fn word(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, supported: &[&str]) {
+    if has(value, field) && !supported.contains(&text(value, field)) {
+        errors.push(FieldError::not_supported(path.field(field), &value[field], supported));
     }
 }
 

@@ -33,13 +33,7 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
     let check = name_check(resource);
     let generate = text(metadata, "generateName");
     if !generate.is_empty() {
-        // What is generated goes behind it, so that it may end in a dash.
-        let masked = match generate.strip_suffix('-') {
-            Some(rest) if !rest.is_empty() => format!("{rest}a"),
-            _ => generate.to_owned(),
-        };
-        let why = check(&masked).into_iter().map(|why| field::invalid(&METADATA.field("generateName"), generate, why));
-        errors.extend(why);
+        field::wrong(errors, &METADATA.field("generateName"), generate, check(&names::masked(generate)));
     }
     let name = text(metadata, "name");
     if name.is_empty() {
@@ -134,6 +128,24 @@ pub fn annotations(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// Annotations that users give for a certificate: each key has a domain.
+pub fn user_annotations(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.field("userAnnotations");
+    let mut total = 0;
+    for (key, value) in entries(value, "userAnnotations") {
+        let lower = key.to_lowercase();
+        let wrong = names::qualified(&lower);
+        if wrong.is_empty() && !lower.contains('/') {
+            errors.push(field::invalid(&path, &lower, "must be a domain-prefixed key (such as \"acme.io/foo\")"));
+        }
+        field::wrong(errors, &path, &lower, wrong);
+        total += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if total > ANNOTATIONS {
+        errors.push(FieldError::too_long(path, ANNOTATIONS));
+    }
+}
+
 fn owners(metadata: &Value, errors: &mut Errors) {
     let list = METADATA.field("ownerReferences");
     let mut controller: Option<&Value> = None;
@@ -176,6 +188,14 @@ fn both_ways_to_delete(metadata: &Value, errors: &mut Errors) {
 /// Whether a kind wants finalizers with a domain: all built-in ones but those that describe other kinds.
 fn names_its_finalizers(resource: &Resource) -> bool {
     resource.custom.is_none() && !matches!(&*resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
+}
+
+/// A finalizer where it is checked by itself: its shape, and whether it has a domain.
+pub fn finalizer(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
+    field::wrong(errors, path, finalizer, names::qualified(finalizer));
+    if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+        errors.push(field::invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"));
+    }
 }
 
 /// Built-in kinds take only finalizers with a domain, and the few that are as old as Kubernetes.

@@ -7,6 +7,10 @@ const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumer
 const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+const UNDERSCORE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
+const HEADER: &str =
+    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// The sentences about a name that is wrong.
@@ -15,7 +19,12 @@ pub type Wrong = Vec<String>;
 /// A check of one name.
 pub type Check = fn(&str) -> Wrong;
 
+/// Names of objects are counted in characters, keys and values of labels in bytes: so say the two libraries of a real server.
 fn too_long(max: usize) -> String {
+    format!("must be no more than {max} characters")
+}
+
+fn too_many_bytes(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
 
@@ -53,7 +62,36 @@ pub fn subdomain(name: &str) -> Wrong {
 
 /// `my-name`.
 pub fn label(name: &str) -> Wrong {
-    bounded(name, 63, is_label(name), LABEL)
+    let sentence = if is_subdomain(name) { "must not contain dots" } else { LABEL };
+    bounded(name, 63, is_label(name), sentence)
+}
+
+/// `_dmarc.example.com`: what a resolver searches may begin with an underscore.
+pub fn subdomain_with_underscore(name: &str) -> Wrong {
+    let part = |part: &str| {
+        let part = part.strip_prefix('_').unwrap_or(part).as_bytes();
+        let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        edge(part.first())
+            && edge(part.last())
+            && part.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'))
+    };
+    bounded(name, 253, name.split('.').all(part), UNDERSCORE)
+}
+
+/// The name of an HTTP header.
+pub fn http_header(name: &str) -> Wrong {
+    match !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        true => Vec::new(),
+        false => vec![HEADER.to_owned()],
+    }
+}
+
+/// `10%`.
+pub fn percent(text: &str) -> Wrong {
+    match text.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
+        true => Vec::new(),
+        false => vec![PERCENT.to_owned()],
+    }
 }
 
 /// `my-name`, beginning with a letter.
@@ -64,6 +102,15 @@ pub fn label_1035(name: &str) -> Wrong {
 /// A subdomain whose first label is `*`.
 pub fn wildcard_subdomain(name: &str) -> Wrong {
     bounded(name, 253, name.strip_prefix("*.").is_some_and(is_subdomain), WILDCARD)
+}
+
+/// A name to which something will be added: it may end in a dash.
+pub fn masked(name: &str) -> String {
+    match name.strip_suffix('-').filter(|rest| !rest.is_empty()) {
+        // The last two bytes give way to a letter; where they do not begin a character the name is wrong anyway.
+        Some(rest) => format!("{}a", rest.get(..rest.len() - 1).unwrap_or(rest)),
+        None => name.to_owned(),
+    }
 }
 
 /// Anything that can be one part of a URL's path.
@@ -101,7 +148,7 @@ pub fn qualified(name: &str) -> Wrong {
     if part.is_empty() {
         wrong.push("name part must be non-empty".to_owned());
     } else if part.len() > 63 {
-        wrong.push(format!("name part {}", too_long(63)));
+        wrong.push(format!("name part {}", too_many_bytes(63)));
     }
     if !is_qualified_part(part) {
         wrong.push(format!("name part {QUALIFIED}"));
@@ -111,7 +158,14 @@ pub fn qualified(name: &str) -> Wrong {
 
 /// The value of a label.
 pub fn label_value(value: &str) -> Wrong {
-    bounded(value, 63, value.is_empty() || is_qualified_part(value), VALUE)
+    let mut wrong = Vec::new();
+    if value.len() > 63 {
+        wrong.push(too_many_bytes(63));
+    }
+    if !value.is_empty() && !is_qualified_part(value) {
+        wrong.push(VALUE.to_owned());
+    }
+    wrong
 }
 
 /// The key of a ConfigMap or Secret.
@@ -141,9 +195,9 @@ pub fn environment_variable(name: &str) -> Wrong {
 pub fn port_name(name: &str) -> Wrong {
     let mut wrong = Vec::new();
     if name.len() > 15 {
-        wrong.push("must be no more than 15 characters".to_owned());
+        wrong.push(too_long(15));
     }
-    if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+    if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         wrong.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
     if !name.bytes().any(|b| b.is_ascii_lowercase()) {
@@ -175,6 +229,6 @@ mod tests {
         assert!(subdomain("a.b-c.1").is_empty() && !label("a.b").is_empty());
         assert!(!subdomain("a..b").is_empty() && !subdomain("").is_empty() && !subdomain("-a").is_empty());
         assert!(label_1035("1a") != Wrong::new() && label("1a").is_empty());
-        assert_eq!(subdomain(&"a".repeat(254)), ["must be no more than 253 bytes"]);
+        assert_eq!(subdomain(&"a".repeat(254)), ["must be no more than 253 characters"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::field::{Errors, Path, invalid, items, text};
+use super::field::{Errors, Path, invalid, items, required, text, wrong};
 use super::{names, selector};
 use crate::status::{FieldError, FieldReason};
 
@@ -23,14 +23,18 @@ pub fn role(role: &Value, namespaced: bool, errors: &mut Errors) {
         }
         for (i, one) in chosen.iter().enumerate() {
             selector::label_selector(one, &selectors.index(i), errors);
+            if !selector::is_readable(one) {
+                errors.push(FieldError::invalid(selectors.index(i), &Value::Null, "invalid label selector."));
+            }
         }
+    }
+    // By newer rules, told last.
+    for (i, rule) in items(role, "rules").iter().enumerate() {
+        required(errors, rule, &list.index(i), &["verbs"]);
     }
 }
 
 fn rule(rule: &Value, path: &Path<'_>, namespaced: bool, errors: &mut Errors) {
-    if items(rule, "verbs").is_empty() {
-        errors.push(FieldError::required(path.field("verbs"), "verbs must contain at least one value"));
-    }
     let urls = items(rule, "nonResourceURLs");
     if !urls.is_empty() {
         let shown = Value::from(urls.to_vec());
@@ -65,22 +69,20 @@ pub fn binding(binding: &Value, namespaced: bool, errors: &mut Errors) {
         errors.push(FieldError::not_supported(path.field("kind"), &kind.into(), kinds));
     }
     let name = text(reference, "name");
-    if name.is_empty() {
-        errors.push(FieldError::required(path.field("name"), ""));
-    } else {
-        errors.extend(names::path_segment(name).into_iter().map(|why| invalid(&path.field("name"), name, why)));
-    }
+    wrong(errors, &path.field("name"), name, names::path_segment(name));
     let list = Path::root("subjects");
     for (i, subject) in items(binding, "subjects").iter().enumerate() {
-        self::subject(subject, &list.index(i), errors);
+        self::subject(subject, namespaced, &list.index(i), errors);
     }
+    // By newer rules, told last.
+    for (i, subject) in items(binding, "subjects").iter().enumerate() {
+        required(errors, subject, &list.index(i), &["name"]);
+    }
+    required(errors, reference, &path, &["name"]);
 }
 
-fn subject(subject: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
     let name = text(subject, "name");
-    if name.is_empty() {
-        errors.push(FieldError::required(path.field("name"), ""));
-    }
     let group = text(subject, "apiGroup");
     match text(subject, "kind") {
         "ServiceAccount" => {
@@ -90,7 +92,7 @@ fn subject(subject: &Value, path: &Path<'_>, errors: &mut Errors) {
             if !group.is_empty() {
                 errors.push(FieldError::not_supported(path.field("apiGroup"), &group.into(), &[""]));
             }
-            if text(subject, "namespace").is_empty() {
+            if !namespaced && text(subject, "namespace").is_empty() {
                 errors.push(FieldError::required(path.field("namespace"), ""));
             }
         }
