@@ -1,6 +1,9 @@
 //! The controllers against a whole server in memory, through its HTTP stack, each under its own identity. In place of
 //! nodes stands a few lines that let every Pod run.
 
+mod tour;
+mod volumes;
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
