@@ -29,6 +29,8 @@ pub struct Modes {
     pub node: Arc<NodeAuthorizer>,
     /// ABAC, if there is a policy file.
     pub abac: Option<Arc<Abac>>,
+    /// The webhook of the mode Webhook, if there is a kubeconfig of it.
+    pub webhook: Option<Arc<WebhookAuthorizer>>,
     /// What time it is, for what webhooks' answers are remembered by.
     pub now: Now,
 }
@@ -102,6 +104,10 @@ impl Modes {
                 Some(abac) => Ok(abac.clone()),
                 None => Err("authorization-mode ABAC's authorization policy file not passed".into()),
             },
+            "Webhook" => match &self.webhook {
+                Some(webhook) => Ok(webhook.clone()),
+                None => Err("authorization-mode Webhook's authorization config file not passed".into()),
+            },
             other => Err(format!("{other:?} is not a valid mode")),
         }
     }
@@ -126,8 +132,11 @@ impl Modes {
             "" => return Err(format!("{path}.failurePolicy: Required value")),
             other => return Err(format!("{path}.failurePolicy: Unsupported value: {other:?}: supported values: \"NoOpinion\", \"Deny\"")),
         };
-        if text(value, "subjectAccessReviewVersion") != "v1" {
-            return Err(format!("{path}.subjectAccessReviewVersion: Unsupported value: supported values: \"v1\""));
+        let version = text(value, "subjectAccessReviewVersion");
+        if !matches!(version, "v1" | "v1beta1") {
+            return Err(format!(
+                "{path}.subjectAccessReviewVersion: Unsupported value: {version:?}: supported values: \"v1\", \"v1beta1\""
+            ));
         }
         let seconds = |key: &str, default: i64, switch: &str| -> Result<i64, String> {
             if value[switch] == false {
@@ -148,6 +157,14 @@ impl Modes {
             return Err(format!("{path}.timeout: Invalid value: must be > 0s and <= 30s"));
         }
         let conditions = value["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if conditions.len() > 64 {
+            return Err(format!("{path}.matchConditions: Too many: {}: must have at most 64 items", conditions.len()));
+        }
+        if !conditions.is_empty() && text(value, "matchConditionSubjectAccessReviewVersion") != "v1" {
+            return Err(format!(
+                "{path}.matchConditionSubjectAccessReviewVersion: Required value: required if match conditions are specified"
+            ));
+        }
         let mut match_conditions = Vec::new();
         for (i, condition) in conditions.iter().enumerate() {
             let source = text(condition, "expression");
@@ -158,6 +175,7 @@ impl Modes {
         let settings = Settings {
             match_conditions,
             failure_policy,
+            beta: version == "v1beta1",
             authorized_seconds: seconds("authorizedTTL", 300, "cacheAuthorizedRequests")?,
             unauthorized_seconds: seconds("unauthorizedTTL", 30, "cacheUnauthorizedRequests")?,
         };
@@ -217,7 +235,7 @@ mod tests {
     use crate::request::User;
 
     fn modes() -> Modes {
-        Modes { rbac: Arc::default(), node: Arc::default(), abac: None, now: Clock::at(0).now() }
+        Modes { rbac: Arc::default(), node: Arc::default(), abac: None, webhook: None, now: Clock::at(0).now() }
     }
 
     fn names(chain: &[Arc<dyn Authorizer>]) -> Vec<&'static str> {
