@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use usher::Server;
 use usher::request::User;
 
+mod certificates;
 mod https;
 mod oidc;
+mod tokens;
 mod webhooks;
 
 pub struct Door {

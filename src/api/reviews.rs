@@ -42,16 +42,24 @@ impl Reviews {
     /// SubjectAccessReview: may somebody.
     pub async fn subject_access_review(&self, body: Value) -> Result<Value, Status> {
         let body = object(body)?;
-        let mut errors = check_metadata(&body, false);
-        errors.extend(check_spec(&body["spec"], true));
-        invalid(AUTHORIZATION, "SubjectAccessReview", errors)?;
+        let mut errors = check_spec(&body["spec"], true);
+        errors.extend(check_metadata(&body, false));
+        invalid(AUTHORIZATION, "", errors)?;
         let user = user_of(&body["spec"]);
         self.access(body, "SubjectAccessReview", user).await
     }
 
     /// LocalSubjectAccessReview: may somebody, asked by who may only ask about one namespace.
     pub async fn local_subject_access_review(&self, namespace: &str, body: Value) -> Result<Value, Status> {
-        let body = object(body)?;
+        let mut body = object(body)?;
+        let given = body["metadata"]["namespace"].as_str().unwrap_or_default();
+        if !given.is_empty() && given != namespace {
+            return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        }
+        if !body["metadata"].is_object() {
+            body["metadata"] = json!({});
+        }
+        body["metadata"]["namespace"] = namespace.into();
         let spec = &body["spec"];
         let mut errors = check_spec(spec, true);
         errors.extend(check_metadata(&body, true));
@@ -63,9 +71,9 @@ impl Reviews {
         }
         if spec["nonResourceAttributes"].is_object() {
             let detail = "disallowed on this kind of request";
-            errors.push(FieldError::invalid("spec.nonResourceAttributes", &spec["nonResourceAttributes"], detail));
+            errors.push(FieldError::invalid("spec.nonResourceAttributes", &internal(&spec["nonResourceAttributes"]), detail));
         }
-        invalid(AUTHORIZATION, "LocalSubjectAccessReview", errors)?;
+        invalid(AUTHORIZATION, "", errors)?;
         let user = user_of(&body["spec"]);
         self.access(body, "LocalSubjectAccessReview", user).await
     }
@@ -73,9 +81,9 @@ impl Reviews {
     /// SelfSubjectAccessReview: may I.
     pub async fn self_subject_access_review(&self, user: &Arc<User>, body: Value) -> Result<Value, Status> {
         let body = object(body)?;
-        let mut errors = check_metadata(&body, false);
-        errors.extend(check_spec(&body["spec"], false));
-        invalid(AUTHORIZATION, "SelfSubjectAccessReview", errors)?;
+        let mut errors = check_spec(&body["spec"], false);
+        errors.extend(check_metadata(&body, false));
+        invalid(AUTHORIZATION, "", errors)?;
         self.access(body, "SelfSubjectAccessReview", user.clone()).await
     }
 
@@ -186,7 +194,7 @@ fn check_spec(spec: &Value, of_others: bool) -> Vec<FieldError> {
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     if resource.is_object() == other.is_object() {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        errors.push(FieldError::invalid("spec", other, detail));
+        errors.push(FieldError::invalid("spec", &internal(other), detail));
     }
     if of_others && spec["user"].as_str().unwrap_or_default().is_empty() && strings(&spec["groups"]).is_empty() {
         errors.push(FieldError::invalid("spec.user", &json!(""), "at least one of user or group must be specified"));
@@ -197,6 +205,14 @@ fn check_spec(spec: &Value, of_others: bool) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// Attributes as messages show them: in a real server they are a type that names its fields otherwise.
+fn internal(attributes: &Value) -> Value {
+    match attributes.is_object() {
+        true => json!({"Path": attributes["path"].as_str().unwrap_or_default(), "Verb": attributes["verb"].as_str().unwrap_or_default()}),
+        false => Value::Null,
+    }
 }
 
 fn check_selector(selector: &Value, path: &str, of_labels: bool, errors: &mut Vec<FieldError>) {

@@ -22,12 +22,12 @@ impl Reviews {
     pub fn token_request(&self, namespace: &str, name: &str, body: Value) -> Result<Issued, Status> {
         let mut body = object(body)?;
         let given = |key: &str| body["metadata"][key].as_str().unwrap_or_default();
-        for (key, expected) in [("name", name), ("namespace", namespace)] {
-            if !given(key).is_empty() && given(key) != expected {
-                let detail = format!("must match the service account {key} if specified");
-                let error = FieldError::invalid(format!("metadata.{key}"), &json!(given(key)), detail);
-                return Err(Status::invalid(AUTHENTICATION, "TokenRequest", name, vec![error]));
-            }
+        if !given("namespace").is_empty() && given("namespace") != namespace {
+            return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        }
+        if !given("name").is_empty() && given("name") != name {
+            let error = FieldError::invalid("metadata.name", &json!(given("name")), "must match the service account name if specified");
+            return Err(Status::invalid(AUTHENTICATION, "TokenRequest", name, vec![error]));
         }
         let account = self.objects.get("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found("", "serviceaccounts", name))?;
         let account_uid = account["metadata"]["uid"].as_str().unwrap_or_default();
@@ -100,6 +100,9 @@ impl Reviews {
                 return Err(Status::bad_request(format!("cannot bind token to object of type {group}/{version}, Kind={kind}{off}")));
             }
         };
+        if name.is_empty() {
+            return Err(Status::bad_request("Name parameter required."));
+        }
         let object = self.objects.get(plural, scope, name).ok_or_else(|| Status::not_found("", plural, name))?;
         let found = Reference::to(&object);
         if kind == "Pod" && object["spec"]["serviceAccountName"].as_str().unwrap_or_default() != account {
@@ -142,8 +145,16 @@ fn check(seconds: i64, spec: &Value) -> Result<(), Status> {
     if seconds > 1 << 32 {
         errors.push(FieldError::invalid(field, &json!(seconds), "may not specify a duration larger than 2^32 seconds"));
     }
-    let attests = spec["attestations"].as_object().is_some_and(|attestations| !attestations.is_empty());
-    if attests && !is_webhook(&spec["boundObjectRef"]) {
+    let attestations = spec["attestations"].as_object().map_or(0, serde_json::Map::len);
+    if is_webhook(&spec["boundObjectRef"]) {
+        if strings(&spec["audiences"]).len() > 1 {
+            errors.push(FieldError::invalid("spec.audiences", &spec["audiences"], "must be length 1 when bound to a webhook config"));
+        }
+        if attestations != 1 {
+            let detail = "webhook bound requests require exactly one admissionReviewAPIGroups attestation";
+            errors.push(FieldError::invalid("spec.attestations", &spec["attestations"], detail));
+        }
+    } else if attestations > 0 {
         let detail = "attestations may only be specified with a webhook bound object reference";
         errors = vec![FieldError::invalid("spec.attestations", &spec["attestations"], detail)];
     }

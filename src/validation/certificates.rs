@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use usher_components::controllers::certificates::CertificateRequest;
 use usher_components::controllers::certificates::signer::LEGACY_UNKNOWN;
 use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::field::Errors;
+use super::names;
 use crate::status::FieldError;
 
 const USAGES: &[&str] = &[
@@ -54,21 +56,44 @@ pub fn create(object: &Value, errors: &mut Errors) {
         }
     }
     let signer = spec["signerName"].as_str().unwrap_or_default();
-    let parts: Vec<&str> = signer.split('/').collect();
     if signer.is_empty() {
         errors.push(FieldError::required("spec.signerName", ""));
     } else if signer == LEGACY_UNKNOWN {
         let detail = "the legacy signerName is not allowed via this API version";
         errors.push(FieldError::invalid("spec.signerName", &spec["signerName"], detail));
-    } else if parts.len() != 2 || !parts[0].contains('.') || parts.iter().any(|p| p.is_empty()) {
-        let detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        errors.push(FieldError::invalid("spec.signerName", &spec["signerName"], detail));
+    } else {
+        signer_name(signer, errors);
     }
     if spec["expirationSeconds"].as_i64().is_some_and(|seconds| seconds < 600) {
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
         errors.push(FieldError::invalid("spec.expirationSeconds", &spec["expirationSeconds"], detail));
     }
     conditions(object, errors);
+}
+
+/// `example.com/signer-name`: a domain of two labels or more, and a path of subdomains.
+fn signer_name(signer: &str, errors: &mut Errors) {
+    let field = "spec.signerName";
+    let [domain, path] = *signer.split('/').collect::<Vec<_>>() else {
+        let detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return errors.push(FieldError::invalid(field, &json!(signer), detail));
+    };
+    // Of each half, only the first label that is wrong is told.
+    let labels = |part: &str, check: names::Check| {
+        let first = part.split('.').map(|label| (label, check(label))).find(|(_, wrong)| !wrong.is_empty());
+        let told =
+            first.into_iter().flat_map(|(label, wrong)| wrong.into_iter().map(move |why| format!("validating label {label:?}: {why}")));
+        told.map(|why| FieldError::invalid(field, &json!(part), why)).collect::<Vec<_>>()
+    };
+    errors.extend(labels(domain, names::label));
+    if !domain.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        errors.push(FieldError::invalid(field, &json!(domain), detail));
+    }
+    errors.extend(labels(path, names::subdomain));
+    if signer.len() > 571 {
+        errors.push(FieldError::too_long(field, 571));
+    }
 }
 
 fn request(spec: &Value) -> Result<CertificateRequest, String> {
@@ -111,12 +136,25 @@ fn certificates(value: &Value) -> Result<(), String> {
     let Some(encoded) = value.as_str().filter(|text| !text.is_empty()) else { return Ok(()) };
     let pem = STANDARD.decode(encoded).unwrap_or_default();
     let mut found = false;
+    let text = String::from_utf8_lossy(&pem);
     for block in Pem::iter_from_buffer(&pem) {
         let Ok(block) = block else { break };
         if block.label != "CERTIFICATE" {
             return Err(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
         }
         found = true;
+        let mut rest = block.contents.as_slice();
+        if rest.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".into());
+        }
+        while !rest.is_empty() {
+            rest = X509Certificate::from_der(rest).map_err(|_| "x509: malformed certificate")?.0;
+        }
+    }
+    // The reader of PEM takes no block with headers; it is a block all the same.
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("-----BEGIN "));
+    if !found && lines.next() == Some("-----BEGIN CERTIFICATE-----") && lines.next().is_some_and(|line| line.contains(':')) {
+        return Err("no PEM block headers are permitted".into());
     }
     if found { Ok(()) } else { Err("must contain at least one CERTIFICATE PEM block".into()) }
 }
@@ -146,10 +184,12 @@ fn conditions(object: &Value, errors: &mut Errors) {
         if earlier(kind) {
             errors.push(FieldError::duplicate(format!("{path}.type"), &condition["type"]));
         }
-        if (kind == "Denied" && earlier("Approved")) || (kind == "Approved" && earlier("Denied")) {
-            let detail = "Approved and Denied conditions are mutually exclusive";
-            errors.push(FieldError::invalid(format!("{path}.type"), &condition["type"], detail));
-        }
+    }
+    let has = |kind: &str| conditions.iter().any(|c| c["type"] == kind);
+    if has("Approved") && has("Denied") {
+        let (approved, denied) = (r#"conditions[{"type": "Approved"}]"#, r#"conditions[{"type": "Denied"}]"#);
+        let shown = json!(format!("{{{approved}, {denied}}}"));
+        errors.push(FieldError::invalid("status.conditions", &shown, format!("must specify at most one of: `{approved}`, `{denied}`")));
     }
 }
 
@@ -219,7 +259,7 @@ mod tests {
         assert_eq!(updated(&old, &approved, "approval"), [removed]);
         let mut both = approved.clone();
         both["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "Denied", "status": "True"}));
-        assert!(updated(&both, &approved, "approval")[0].ends_with("Approved and Denied conditions are mutually exclusive"));
+        assert!(updated(&both, &approved, "approval")[0].contains("must specify at most one of: `conditions"));
         let with = |text: &str| {
             let mut object = approved.clone();
             object["status"]["certificate"] = STANDARD.encode(text).into();

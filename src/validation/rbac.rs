@@ -22,15 +22,16 @@ pub fn role(role: &Value, namespaced: bool, errors: &mut Errors) {
             errors.push(FieldError::required(selectors, "at least one clusterRoleSelector required if aggregationRule is non-nil"));
         }
         for (i, one) in chosen.iter().enumerate() {
+            let before = errors.len();
             selector::label_selector(one, &selectors.index(i), errors);
+            if errors[before..].iter().any(|error| error.detail == "not a valid selector operator") {
+                errors.push(FieldError::invalid(selectors.index(i), &Value::Null, "invalid label selector."));
+            }
         }
     }
 }
 
 fn rule(rule: &Value, path: &Path<'_>, namespaced: bool, errors: &mut Errors) {
-    if items(rule, "verbs").is_empty() {
-        errors.push(FieldError::required(path.field("verbs"), "verbs must contain at least one value"));
-    }
     let urls = items(rule, "nonResourceURLs");
     if !urls.is_empty() {
         let shown = Value::from(urls.to_vec());
@@ -41,13 +42,16 @@ fn rule(rule: &Value, path: &Path<'_>, namespaced: bool, errors: &mut Errors) {
         if ["apiGroups", "resources", "resourceNames"].iter().any(|name| !items(rule, name).is_empty()) {
             errors.push(FieldError::invalid(path, &shown, "rules cannot apply to both regular resources and non-resource URLs"));
         }
-        return;
+    } else {
+        if items(rule, "apiGroups").is_empty() {
+            errors.push(FieldError::required(path.field("apiGroups"), "resource rules must supply at least one api group"));
+        }
+        if items(rule, "resources").is_empty() {
+            errors.push(FieldError::required(path.field("resources"), "resource rules must supply at least one resource"));
+        }
     }
-    if items(rule, "apiGroups").is_empty() {
-        errors.push(FieldError::required(path.field("apiGroups"), "resource rules must supply at least one api group"));
-    }
-    if items(rule, "resources").is_empty() {
-        errors.push(FieldError::required(path.field("resources"), "resource rules must supply at least one resource"));
+    if items(rule, "verbs").is_empty() {
+        errors.push(FieldError::required(path.field("verbs"), ""));
     }
 }
 
@@ -72,11 +76,11 @@ pub fn binding(binding: &Value, namespaced: bool, errors: &mut Errors) {
     }
     let list = Path::root("subjects");
     for (i, subject) in items(binding, "subjects").iter().enumerate() {
-        self::subject(subject, &list.index(i), errors);
+        self::subject(subject, &list.index(i), namespaced, errors);
     }
 }
 
-fn subject(subject: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn subject(subject: &Value, path: &Path<'_>, namespaced: bool, errors: &mut Errors) {
     let name = text(subject, "name");
     if name.is_empty() {
         errors.push(FieldError::required(path.field("name"), ""));
@@ -90,7 +94,8 @@ fn subject(subject: &Value, path: &Path<'_>, errors: &mut Errors) {
             if !group.is_empty() {
                 errors.push(FieldError::not_supported(path.field("apiGroup"), &group.into(), &[""]));
             }
-            if text(subject, "namespace").is_empty() {
+            // In a RoleBinding, an account without a namespace is one of the binding's own.
+            if !namespaced && text(subject, "namespace").is_empty() {
                 errors.push(FieldError::required(path.field("namespace"), ""));
             }
         }
