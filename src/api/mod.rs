@@ -25,6 +25,7 @@ pub mod reviews;
 pub mod strategy;
 pub(crate) mod subresource;
 pub mod table;
+pub mod token_requests;
 mod transient;
 mod watch;
 pub mod write;

@@ -44,6 +44,7 @@ impl Api {
                 let body = self.admit(&target, Operation::Create, body).await?;
                 let issued = self.reviews.token_request(&target.namespace, &target.name, body)?;
                 target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", issued.credential_id));
+                issued.warning.into_iter().for_each(|warning| target.context.trace.warn(warning));
                 Ok(Answer::Value(201, issued.review))
             }
             ("pods", "log") => self.log(target).await,

@@ -14,7 +14,6 @@ use crate::api::discovery::{self, Document};
 use crate::api::negotiate::{self, Format};
 use crate::api::openapi::Encoding;
 use crate::api::representation::{Representation, encode, header_text, respond, respond_value};
-use crate::server::identity::ISSUER;
 
 /// The paths that `/` lists besides those of groups and versions.
 const PATHS: &[&str] = &[
@@ -57,7 +56,13 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
             return Ok(response);
         }
         [".well-known", "openid-configuration"] => {
-            Some(gateway.api.reviews.keys.openid_configuration(ISSUER, &format!("{ISSUER}/openid/v1/jwks")))
+            let reviews = &gateway.api.reviews;
+            // Where it is served, unless nothing is: the issuer's own name need not resolve anywhere.
+            let jwks = match gateway.address.get() {
+                Some(address) => format!("https://{address}/openid/v1/jwks"),
+                None => format!("{}/openid/v1/jwks", reviews.issuer),
+            };
+            Some(reviews.keys.openid_configuration(&reviews.issuer, &jwks))
         }
         ["openapi", "v3"] => return Ok(tagged(headers, &documents.index(&table), "text/plain; charset=utf-8")),
         ["openapi", "v3", ..] => {

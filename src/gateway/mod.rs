@@ -28,6 +28,8 @@ pub struct Gateway {
     pub authenticator: Arc<Chain>,
     /// Hop 03.
     pub authorizer: Arc<dyn Authorizer>,
+    /// Who may be taken for whom.
+    pub impersonation: crate::authz::impersonation::Impersonation,
     /// How many requests may be under way.
     pub limits: layers::limits::Limits,
     /// What happened.

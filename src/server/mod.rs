@@ -179,6 +179,7 @@ impl Builder {
             api: api.clone(),
             authenticator: identity.authenticator.clone(),
             authorizer: identity.authorizer.clone(),
+            impersonation: Default::default(),
             limits: Limits::new(600, 5000),
             metrics: metrics::Metrics::default(),
             health: health::Health::default(),

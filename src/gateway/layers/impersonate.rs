@@ -8,8 +8,7 @@ use axum::response::Response;
 use http::Request;
 
 use super::{Layer, Next, Refused, context};
-use crate::authz::constrained::constraint;
-use crate::authz::impersonation::{impersonate, is_header};
+use crate::authz::impersonation::is_header;
 use crate::gateway::Gateway;
 use crate::status::Status;
 
@@ -25,16 +24,17 @@ impl Layer for Impersonate {
         let context = context(&request)?;
         let since = Instant::now();
         let asking = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
-        let user = match impersonate(request.headers(), &asking, &*gateway.authorizer).await {
-            Err(status) if status.code == 403 => return Ok(Refused::forbidden(status)),
-            other => other?,
+        let decided = gateway.impersonation.decide(request.headers(), &asking, &context.info, &*gateway.authorizer).await;
+        let impersonated = match decided {
+            Err(status) => return Ok(Refused::forbidden(status)),
+            Ok(impersonated) => impersonated,
         };
-        if let Some(user) = user {
-            context.trace.step("impersonate", user.name.clone(), "allowed", since);
-            if let Some(constraint) = constraint(&asking, &user, &context.info, &*gateway.authorizer).await {
+        if let Some(impersonated) = impersonated {
+            context.trace.step("impersonate", impersonated.user.name.clone(), "allowed", since);
+            if let Some(constraint) = impersonated.constraint {
                 context.constrain(constraint);
             }
-            context.impersonate(user);
+            context.impersonate(impersonated.user);
             let spent: Vec<_> = request.headers().keys().filter(|name| is_header(name.as_str())).cloned().collect();
             for name in spent {
                 request.headers_mut().remove(name);
