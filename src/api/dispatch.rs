@@ -27,14 +27,19 @@ impl Api {
         }
         let user = context.user().cloned().ok_or_else(Status::unauthorized)?;
         let (parts, request_body) = request.into_parts();
-        if parts.method == http::Method::HEAD || info.verb.is_empty() {
+        // By proxy, every method means what the other side takes it for.
+        let proxied = info.subresource == "proxy";
+        if !proxied && (parts.method == http::Method::HEAD || info.verb.is_empty()) {
             return Err(Status::method_not_allowed());
         }
         if !resource.namespaced && !info.namespace.is_empty() && &*resource.plural != "namespaces" {
             return Err(Status::no_such_resource());
         }
         let collection = matches!(info.verb, "list" | "watch");
-        let form = Representation::negotiate(&parts.headers, &context.query, &resource, collection, info.verb == "watch")?;
+        let form = Representation::negotiate(&parts.headers, &context.query, &resource, collection, info.verb == "watch");
+        // What a connection is to carry is between its two ends.
+        let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy");
+        let form = if connects { form.unwrap_or(Representation::JSON) } else { form? };
         let namespace = if &*resource.plural == "namespaces" && resource.group.is_empty() { String::new() } else { info.namespace.clone() };
         let target = Target {
             context: context.clone(),
@@ -44,6 +49,7 @@ impl Api {
             name: info.name.clone(),
             subresource: info.subresource.clone(),
             options: WriteOptions::default(),
+            conversions: Arc::default(),
         };
         if !resource.is_stored() {
             let bytes = body::read(request_body).await?;
@@ -146,7 +152,7 @@ impl Api {
         let Some(sub) = resource.subresource(&target.subresource).cloned() else {
             return Err(Status::no_such_resource());
         };
-        if !sub.verbs.iter().any(|v| &**v == verb) {
+        if target.subresource != "proxy" && !sub.verbs.iter().any(|v| &**v == verb) {
             return Err(Status::method_not_allowed());
         }
         let bytes = body::read(request_body).await?;

@@ -23,6 +23,7 @@ pub mod read;
 pub mod representation;
 pub mod reviews;
 pub mod strategy;
+mod stream;
 pub(crate) mod subresource;
 pub mod table;
 pub mod token_requests;

@@ -43,6 +43,8 @@ pub struct Target {
     pub subresource: String,
     /// The options.
     pub options: WriteOptions,
+    /// What a webhook has converted so that owners of fields in other versions are known.
+    pub conversions: Arc<fields::Conversions>,
 }
 
 impl Target {
@@ -119,7 +121,7 @@ impl Api {
         target.name = meta(&object, "name").to_owned();
         let schema = resource.schema();
         if !target.options.is_apply {
-            fields::track(self, target, &schema, None, &mut object);
+            fields::track(self, target, &schema, None, &mut object).await;
         }
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
@@ -186,14 +188,20 @@ impl Api {
                 if !create {
                     return Err(target.not_found());
                 }
-                let object = make(None)?;
+                let object = match make(None) {
+                    Err(_) if self.convert_wanted(target).await => continue,
+                    made => made?,
+                };
                 match self.create(target, object).await {
                     Err(status) if status.reason == "AlreadyExists" => continue,
                     other => return other,
                 }
             };
             let seen = self.converted_one(old.clone(), resource).await?;
-            let new = make(Some(&seen))?;
+            let new = match make(Some(&seen)) {
+                Err(_) if self.convert_wanted(target).await => continue,
+                made => made?,
+            };
             // An update that says which revision it is about gets its conflict; one that does not is tried again.
             let given = meta(&new, "resourceVersion").to_owned();
             match self.update_once(target, &old, &seen, new).await? {
@@ -215,7 +223,7 @@ impl Api {
         strategy::isolate(resource, phase, &before, &mut new);
         let schema = resource.schema();
         if !target.options.is_apply {
-            fields::track(self, target, &schema, Some(&before), &mut new);
+            fields::track(self, target, &schema, Some(&before), &mut new).await;
         }
         let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
         self.admission.mutate(&mut write).await?;

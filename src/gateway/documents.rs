@@ -64,7 +64,10 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
             };
             Some(reviews.keys.openid_configuration(&reviews.issuer, &jwks))
         }
-        ["openapi", "v3"] => return Ok(tagged(headers, &documents.index(&table), "text/plain; charset=utf-8")),
+        ["openapi", "v3"] => {
+            let index = documents.index(&table, gateway.aggregator.addresses(&table));
+            return Ok(tagged(headers, &index, "text/plain; charset=utf-8"));
+        }
         ["openapi", "v3", ..] => {
             let name = parts[2..].join("/");
             // The hash in the address is the newest one: whoever comes with another is sent there.
@@ -74,7 +77,7 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
             {
                 return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}")));
             }
-            match documents.v3(&table, &name) {
+            match documents.v3(&table, &name).map(|document| (*document).clone()).or_else(|| gateway.aggregator.made_document(&table, &name)) {
                 Some(document) => return Ok(tagged(headers, &document, "application/json")),
                 None => None,
             }
@@ -85,7 +88,7 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
                 true => (Encoding::Protobuf, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
                 false => (Encoding::Json, "application/json"),
             };
-            return Ok(tagged(headers, &documents.v2(&table, encoding), content_type));
+            return Ok(tagged(headers, &documents.v2(&table, &gateway.aggregator.extensions(&table), encoding), content_type));
         }
         _ => None,
     };

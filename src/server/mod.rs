@@ -23,6 +23,7 @@ use crate::aggregator::Aggregator;
 use crate::api::{Api, kinds};
 use crate::audit::{self, Archive, Audit, archive};
 use crate::authz::rbac::escalation::Escalation;
+use crate::gateway::flow::Flows;
 use crate::gateway::layers::limits::Limits;
 use crate::gateway::pki::Pki;
 use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
@@ -180,6 +181,7 @@ impl Builder {
             authenticator: identity.authenticator.clone(),
             authorizer: identity.authorizer.clone(),
             impersonation: Default::default(),
+            flows: Flows::over(&api.state).await.map_err(|e| fail(e.to_string()))?,
             limits: Limits::new(600, 5000),
             metrics: metrics::Metrics::default(),
             health: health::Health::default(),
