@@ -1,6 +1,8 @@
 //! Bodies as an audit event shows them: JSON whatever the wire format was, and of a request what the server understood, with kind,
 //! version and defaults. Called by the recorder, long after the request has been answered.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
 
@@ -12,7 +14,31 @@ use crate::request::Context;
 use crate::schema::decode::FieldValidation;
 
 impl Bodies for Api {
-    fn request(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
+    fn request<'a>(&self, context: &'a Context, content_type: &str, bytes: &[u8]) -> Option<Cow<'a, Value>> {
+        let info = &context.info;
+        // Whoever served the request has read it already, unless it was refused before that.
+        if let Some(object) = context.understood().filter(|_| matches!(info.verb, "create" | "update")) {
+            return Some(Cow::Borrowed(object));
+        }
+        self.read_again(context, content_type, bytes).map(Cow::Owned)
+    }
+
+    fn response(&self, _: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
+        match content_type.split(';').next().unwrap_or_default().trim() {
+            "application/json" => serde_json::from_slice(bytes).ok(),
+            "application/yaml" => yaml(bytes),
+            "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes).ok().map(|(version, kind, mut object)| {
+                object["kind"] = kind.into();
+                object["apiVersion"] = version.into();
+                object
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Api {
+    fn read_again(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
         let info = &context.info;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(content_type).ok()?);
@@ -44,19 +70,6 @@ impl Bodies for Api {
                     _ => self.decode_object(context, &headers, bytes, &resource, FieldValidation::Ignore).ok(),
                 }
             }
-            _ => None,
-        }
-    }
-
-    fn response(&self, _: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
-        match content_type.split(';').next().unwrap_or_default().trim() {
-            "application/json" => serde_json::from_slice(bytes).ok(),
-            "application/yaml" => yaml(bytes),
-            "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes).ok().map(|(version, kind, mut object)| {
-                object["kind"] = kind.into();
-                object["apiVersion"] = version.into();
-                object
-            }),
             _ => None,
         }
     }

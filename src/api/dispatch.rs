@@ -73,7 +73,10 @@ impl Api {
                 let options = ListOptions::parse(&context, &resource, false)?;
                 let counted = options.labels.is_empty() && options.fields.is_empty();
                 let (snapshot, next) = self.list(&context, &resource, &options).await?;
-                Ok(compressed(&parts.headers, self.respond_list(snapshot, next, counted, &resource, form)?))
+                let since = std::time::Instant::now();
+                let response = compressed(&parts.headers, self.respond_list(snapshot, next, counted, &resource, form)?);
+                context.trace.step("serialize", "list", "encoded", since);
+                Ok(response)
             }
             "watch" => {
                 let options = ListOptions::parse(&context, &resource, true)?;

@@ -98,10 +98,9 @@ impl Api {
     pub async fn create(&self, target: &Target, object: Value) -> Result<Written, Status> {
         let mut target = target.clone();
         let generate = meta(&object, "name").is_empty() && !meta(&object, "generateName").is_empty();
-        for _ in 1..NAME_TRIES {
-            let result = self.create_once(&mut target, object.clone()).await;
-            match result {
-                Err(status) if generate && status.reason == "AlreadyExists" => target.name.clear(),
+        for _ in 1..if generate { NAME_TRIES } else { 1 } {
+            match self.create_once(&mut target, object.clone()).await {
+                Err(status) if status.reason == "AlreadyExists" => target.name.clear(),
                 other => return other,
             }
         }

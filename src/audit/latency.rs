@@ -25,10 +25,13 @@ pub fn annotate(annotations: &mut BTreeMap<String, String>, took: Duration, step
     let parts = [
         ("authentication", of("authenticate")),
         ("authorization", of("authorize")),
+        ("impersonation", of("impersonate")),
         ("mutating-webhook", webhooks("mutate").sum()),
         // They are called at the same time.
         ("validating-webhook", webhooks("validate").max().unwrap_or_default()),
         ("etcd", of("store")),
+        ("serialize-response-object", of("serialize")),
+        ("response-write", of("respond")),
         ("total", took),
     ];
     for (name, duration) in parts.into_iter().filter(|(_, duration)| !duration.is_zero()) {

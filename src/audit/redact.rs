@@ -11,7 +11,7 @@ use http::Uri;
 use serde_json::{Map, Value};
 
 use super::{Event, Story};
-use crate::request::RequestInfo;
+use crate::request::{RequestInfo, Step, decode};
 
 /// What stands in the place of a secret.
 pub const MASK: &str = "[redacted]";
@@ -43,12 +43,17 @@ pub fn may_hold_secrets(info: &RequestInfo, bytes: &[u8]) -> bool {
     is_sensitive(info) || holds("\"Secret") || holds(PRIVATE_KEY)
 }
 
+/// Whether JSON writes letters by their numbers: then words in it are not found by looking for them.
+pub fn is_escaped(json: &[u8]) -> bool {
+    memchr::memmem::find(json, b"\\u00").is_some()
+}
+
 /// The path and query of a request without the credentials that some clients put there.
 pub fn uri(uri: &Uri) -> String {
     let path = uri.path();
     let Some(query) = uri.query() else { return path.to_owned() };
     let is_credential = |pair: &str| {
-        let key = pair.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        let key = decode(pair.split('=').next().unwrap_or_default()).to_ascii_lowercase();
         ["token", "password", "secret", "authorization"].iter().any(|word| key.contains(word))
     };
     if !query.split('&').any(is_credential) {
@@ -78,7 +83,9 @@ pub fn object(info: &RequestInfo, value: &mut Value) {
 /// Masks what is secret in what is told of a request's way.
 pub fn story(info: &RequestInfo, story: &mut Story) {
     let sensitive = is_sensitive(info);
-    for detail in story.steps.iter_mut().filter_map(|step| step.detail.as_mut()) {
+    // Who asked and whether they may is told without anything that the request brought along.
+    let admitted = story.steps.iter_mut().filter(|step| !matches!(&*step.hop, "authenticate" | "authorize"));
+    for detail in admitted.filter_map(|step| step.detail.as_mut()) {
         if sensitive {
             if let Some(patch) = detail.get_mut("patch") {
                 object(info, patch);
@@ -196,6 +203,11 @@ impl Secrets {
         Secrets { about_secrets, unread: about_secrets && has_body, patch: info.verb == "patch", ..Secrets::default() }
     }
 
+    /// The body has been read, and brings nothing along.
+    pub fn nothing_to_learn(&mut self) {
+        self.unread = false;
+    }
+
     /// Remembers the values in the body of a request.
     pub fn learn(&mut self, body: &Value) {
         self.unread = false;
@@ -213,6 +225,13 @@ impl Secrets {
                 Some("data" | "stringData") => self.collect(&operation["value"]),
                 _ => self.search(&operation["value"], true),
             }
+        }
+    }
+
+    /// Remembers the values that policies and webhooks gave a Secret: whoever is asked after them may quote them.
+    pub fn learn_steps(&mut self, steps: &[Step]) {
+        if self.about_secrets {
+            steps.iter().filter_map(|step| step.detail.as_ref()?.get("patch")).for_each(|patch| self.search_patch(patch));
         }
     }
 
@@ -438,6 +457,7 @@ mod tests {
         let of = |text: &str| uri(&text.parse().unwrap());
         assert_eq!(of("/api/v1/pods?watch=1&limit=5"), "/api/v1/pods?watch=1&limit=5");
         assert_eq!(of("/api?access_token=abc&x=y"), "/api?access_token=[redacted]&x=y");
+        assert_eq!(of("/api?access_tok%65n=abc"), "/api?access_tok%65n=[redacted]");
         assert_eq!(of("/api"), "/api");
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ask::{Object, ask};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, print, scalar};
+use super::output::{Format, Ink, Screen, cut, print, scalar, told};
 use crate::audit::story::blame::{Attribution, Blame as Told, Source};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -40,7 +40,7 @@ impl Blame {
             if self.output != Format::Human {
                 return self.output.write(&answer);
             }
-            let told: Told = serde_json::from_value(answer).map_err(|e| e.to_string())?;
+            let told: Told = told(answer)?;
             print(&render(&told, &Screen::stdout()))
         })
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ask::{ask, path};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, print, span};
+use super::output::{Format, Ink, Screen, print, span, told};
 use crate::audit::story::explain::{Explanation, Told};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -51,7 +51,7 @@ impl Explain {
             if self.output != Format::Human {
                 return self.output.write(&answer);
             }
-            let told: Explanation = serde_json::from_value(answer).map_err(|e| e.to_string())?;
+            let told: Explanation = told(answer)?;
             print(&render(&told, self.verbose, &Screen::stdout()))
         })
     }

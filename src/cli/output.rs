@@ -235,11 +235,47 @@ fn write_row(out: &mut String, row: &[Cell], widths: &[usize], screen: &Screen) 
 
 /// Text on one line, cut to a width, with `…` where something is missing. Control characters never reach the terminal.
 pub fn cut(text: &str, width: usize) -> String {
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let clean = |c: char| if matches!(c, '\n' | '\t') { ' ' } else { tame(c) };
     match length(text) <= width {
         true => text.chars().map(clean).collect(),
         false => text.chars().take(width.saturating_sub(1)).map(clean).chain(['…']).collect(),
     }
+}
+
+/// A character that a terminal shows and does not obey. Names, messages and user agents are whatever a client made them: one that
+/// moves the cursor, rings the bell or turns the line around becomes a picture of itself. Line breaks and tabs stay.
+fn tame(c: char) -> char {
+    match c {
+        '\n' | '\t' => c,
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or(' '),
+        '\x7f' => '␡',
+        '\u{80}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        _ => c,
+    }
+}
+
+/// Text that can be shown on a terminal.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(tame).collect()
+}
+
+/// What a server told, for people: typed, and with nothing in it that a terminal would obey.
+pub fn told<T: serde::de::DeserializeOwned>(mut answer: Value) -> Result<T, String> {
+    fn clean(value: &mut Value) {
+        match value {
+            Value::String(text) => *text = harmless(text),
+            Value::Array(items) => items.iter_mut().for_each(clean),
+            Value::Object(map) => {
+                map.values_mut().for_each(clean);
+                if map.keys().any(|key| key.chars().any(|c| tame(c) != c)) {
+                    *map = std::mem::take(map).into_iter().map(|(key, value)| (harmless(&key), value)).collect();
+                }
+            }
+            _ => {}
+        }
+    }
+    clean(&mut answer);
+    serde_json::from_value(answer).map_err(|e| format!("the server answered something else: {e}"))
 }
 
 /// A value as YAML without its last line break.
@@ -277,6 +313,16 @@ mod tests {
         table.row(["system:serviceaccount:kube-system:deployment-controller".into(), "get".into(), Cell::number(200)]);
         table.row(["jane".into(), "create".into(), Cell::number(403)]);
         table
+    }
+
+    #[test]
+    fn nothing_that_a_client_called_itself_is_obeyed_by_a_terminal() {
+        let name = "a\x1b[31mred\x07\x7f\u{9b}2J\u{202e}\r\nb";
+        assert_eq!(harmless(name), "a␛[31mred␇␡\u{fffd}2J\u{fffd}␍\nb");
+        assert_eq!(cut(name, 100), "a␛[31mred␇␡\u{fffd}2J\u{fffd}␍ b");
+        let answer: Value = told(serde_json::json!({name: [name, {"x": name}], "n": 1})).unwrap_or_default();
+        assert!(!answer.to_string().contains("\\u001b"), "{answer}");
+        assert_eq!(answer["n"], 1);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Import {
             eprint!("\r\u{1b}[K");
         }
         let refused = source.refused + sent.refused;
-        source.errors.iter().for_each(|error| eprintln!("usher: {}: {error}", self.file.display()));
+        source.errors.iter().for_each(|error| eprintln!("usher: {}: {}", self.file.display(), crate::cli::output::harmless(error)));
         if self.ask.output != Format::Human {
             let answer = serde_json::json!({"imported": sent.imported, "refused": refused, "lost": sent.lost, "errors": source.errors});
             return self.ask.output.write(&answer);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::Args;
 
-use super::query::parsed;
+
 use super::{Ask, Which, document};
 use crate::audit::archive::{Count, Judged, Latency, Stats as Counted};
 use crate::cli::output::{self, Cell, Format, Ink, Screen, Table, bytes, span};
@@ -27,7 +27,7 @@ impl Stats {
         let query = self.which.query(&[("top", &self.top.to_string())]);
         let answer = document(&client, &format!("/usher/v1/stats?{query}")).await?;
         match self.ask.output {
-            Format::Human => output::print(&render(&parsed(&answer.to_string())?, &Screen::stdout())),
+            Format::Human => output::print(&render(&output::told(answer)?, &Screen::stdout())),
             format => format.write(&answer),
         }
     }

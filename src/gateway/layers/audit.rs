@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll, ready};
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -25,6 +25,7 @@ use crate::audit::record::{Arrival, Captured, Ending, Record};
 use crate::audit::{Level, Stage, redact};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
+use crate::gateway::stack::Next;
 use crate::gateway::listener::Peer;
 use crate::request::SharedContext;
 
@@ -67,7 +68,7 @@ pub async fn evaluate(State(gateway): State<Arc<Gateway>>, mut request: Request<
     let context = &tap.arrival.context;
     let scope = gateway.audit.policy().evaluate(context.authenticated().map(|user| &**user), &context.info);
     let _ = tap.scope.set(scope);
-    if scope.level > Level::None && !scope.omit_stages.contains(Stage::RequestReceived) {
+    if scope.level > Level::None && !scope.omit_stages.contains(Stage::RequestReceived) && gateway.audit.has_sinks() {
         gateway.audit.record(Record {
             arrival: tap.arrival.clone(),
             stage: Stage::RequestReceived,
@@ -81,6 +82,9 @@ pub async fn evaluate(State(gateway): State<Arc<Gateway>>, mut request: Request<
         });
     }
     let wanted = scope.level >= Level::Request || redact::is_about_secrets(&context.info);
+    if scope.level >= Level::Request {
+        context.want_body();
+    }
     if wanted && !request.body().is_end_stream() {
         tap.request.lock().content_type = request.headers().get(header::CONTENT_TYPE).cloned();
         request = request.map(|body| Body::new(RequestBody { body, tap }));
@@ -127,8 +131,11 @@ impl Underway {
             Some(scope) if has_body && !long && scope.level >= Level::RequestResponse => self.captured(response.headers()),
             _ => None,
         };
-        if has_body && long || captured.is_some() {
-            return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured }));
+        // A list may be long, and its reader slow: it is over when it has been read.
+        let list = has_body && context.info.verb == "list";
+        if list || has_body && long || captured.is_some() {
+            let since = list.then(Instant::now);
+            return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured, since }));
         }
         self.finish(Stage::ResponseComplete, ending, None);
         response
@@ -158,6 +165,7 @@ impl Underway {
             true => tap.request.lock().clone(),
             false => std::mem::take(&mut *tap.request.lock()),
         });
+        let request = request.map(Box::new);
         self.gateway.audit.record(Record {
             arrival: self.arrival.clone(),
             stage,
@@ -166,7 +174,7 @@ impl Underway {
             ending,
             scope: self.scope(),
             request,
-            response,
+            response: response.map(Box::new),
             goes_on,
         });
     }
@@ -216,11 +224,15 @@ struct ResponseBody {
     underway: Option<Underway>,
     ending: Ending,
     captured: Option<Captured>,
+    since: Option<Instant>,
 }
 
 impl ResponseBody {
     fn finish(&mut self) {
         if let Some(mut underway) = self.underway.take() {
+            if let Some(since) = self.since {
+                underway.arrival.context.trace.step("respond", "body", "sent", since);
+            }
             underway.finish(Stage::ResponseComplete, self.ending.clone(), self.captured.take());
         }
     }

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
 use serde_json::{Map, Value};
@@ -14,6 +13,7 @@ use serde_json::{Map, Value};
 use super::{Refused, context};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
+use crate::gateway::stack::Next;
 use crate::status::Status;
 
 /// See the module.

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
 use serde_json::{Value, json};
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use super::{Refused, context};
 use crate::authz::{Attributes, Decision, Explained, forbidden};
 use crate::gateway::Gateway;
+use crate::gateway::stack::Next;
 use crate::request::RequestInfo;
 use crate::status::Status;
 

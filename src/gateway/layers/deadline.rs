@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{Request, StatusCode, header};
 
 use super::{Refused, context};
 use crate::api::representation::Answered;
 use crate::gateway::Gateway;
+use crate::gateway::stack::Next;
 use crate::status::Status;
 
 /// See the module.

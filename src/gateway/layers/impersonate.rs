@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
 
@@ -13,6 +12,7 @@ use super::{Refused, context};
 use crate::authz::constrained::constraint;
 use crate::authz::impersonation::{impersonate, is_header};
 use crate::gateway::Gateway;
+use crate::gateway::stack::Next;
 use crate::status::Status;
 
 /// See the module.

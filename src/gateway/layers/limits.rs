@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
 use tokio::sync::Semaphore;
 
 use super::{Refused, context};
 use crate::gateway::Gateway;
+use crate::gateway::stack::Next;
 use crate::status::Status;
 
 /// Requests under way, and requests that wait for their turn.

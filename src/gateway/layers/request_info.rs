@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderValue, Request, header};
 
 use crate::gateway::Gateway;
+use crate::gateway::stack::Next;
 use crate::request::span::{SpanContext, TRACEPARENT};
 use crate::request::{Context, SharedContext, parse};
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use futures::FutureExt;
 use http::{HeaderValue, Request, header};
@@ -15,6 +14,7 @@ use super::Refused;
 use crate::api::negotiate::{Format, accept_error};
 use crate::api::representation::{encode, header_text, respond};
 use crate::gateway::Gateway;
+use crate::gateway::stack::Next;
 use crate::status::Status;
 
 /// See the module.
