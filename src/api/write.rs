@@ -53,7 +53,7 @@ impl Target {
             None => (self.resource.group.clone(), self.resource.version.clone(), self.resource.kind.clone()),
         };
         // A policy may quote what is stored: audit has to know what it must not repeat.
-        if let Some(old) = old.as_ref().filter(|_| &*self.resource.plural == "secrets" && self.resource.group.is_empty()) {
+        if let Some(old) = old.as_ref().filter(|_| self.is_secret()) {
             self.context.guard(old.clone());
         }
         Write {
@@ -71,6 +71,19 @@ impl Target {
             dry_run: self.options.dry_run,
             reinvocation: crate::admission::Reinvocation::default(),
         }
+    }
+
+    fn is_secret(&self) -> bool {
+        &*self.resource.plural == "secrets" && self.resource.group.is_empty()
+    }
+
+    /// The object as mutating admission left it: a policy behind it may quote that too.
+    fn mutated(&self, write: &mut Write) -> Value {
+        let object = write.object.take().unwrap_or_default();
+        if self.is_secret() {
+            self.context.guard_new(&object);
+        }
+        object
     }
 
     fn not_found(&self) -> Status {
@@ -122,7 +135,7 @@ impl Api {
         }
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
-        let mut object = write.object.take().unwrap_or_default();
+        let mut object = target.mutated(&mut write);
         self.fill_system_fields(&mut object);
         target.name = meta(&object, "name").to_owned();
         default::apply_defaults(&mut object, &resource);
@@ -217,7 +230,7 @@ impl Api {
         }
         let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
         self.admission.mutate(&mut write).await?;
-        let mut new = write.object.take().unwrap_or_default();
+        let mut new = target.mutated(&mut write);
         default::apply_defaults(&mut new, resource);
         strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
         let errors = validation::update(resource, &target.subresource, &new, &before);

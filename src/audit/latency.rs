@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::request::Step;
 
 /// Requests up to this are not worth a note.
-const SLOW: Duration = Duration::from_millis(500);
+pub const SLOW: Duration = Duration::from_millis(500);
 
 const PREFIX: &str = "apiserver.latency.k8s.io/";
 

@@ -24,8 +24,22 @@ const LONGEST_AGENT: usize = 1024;
 /// Said of an event from which a body was left out because it is too large.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
+/// Who cannot be answered in any form that they take is answered in none, and a real server has no object to record.
+const NOT_ACCEPTABLE: u16 = 406;
+
 /// Annotations that a real server keeps at the level Request and above only.
 const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
+
+/// Annotations whose values are JSON.
+const ADMISSION: &str = ".admission.k8s.io/";
+
+/// JSON as Go writes it: a page that shows it is not led astray.
+fn escaped(json: String) -> String {
+    if !json.contains(['<', '>', '&']) {
+        return json;
+    }
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
 
 /// A request at one stage of its life.
 pub struct Record {
@@ -172,11 +186,15 @@ impl Record {
             user: context.authenticated().map(|user| UserInfo::from(&**user)).unwrap_or_default(),
             source_ips: source::addresses(arrival.forwarded_for.as_ref(), arrival.real_ip.as_ref(), arrival.peer),
             user_agent: agent(&context.user_agent),
-            object_ref: object_reference(context, self.stage, wrote.as_ref().map(|wrote| wrote.name.as_str())),
+            object_ref: object_reference(context, self.stage),
             response_status: self.ending.status(),
             request_received_timestamp: Some(arrival.received),
             stage_timestamp: Some(self.at),
-            annotations: annotations.into_iter().filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION)).collect(),
+            annotations: annotations
+                .into_iter()
+                .filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION))
+                .map(|(key, value)| if key.contains(ADMISSION) { (key, escaped(value)) } else { (key, value) })
+                .collect(),
             ..Event::default()
         };
         if self.stage != Stage::RequestReceived {
@@ -188,12 +206,11 @@ impl Record {
             latency::annotate(&mut event.annotations, self.took, &steps);
         }
         let mut secrets = redact::Secrets::of(&context.info, self.request.as_ref().is_some_and(|captured| !captured.is_empty()));
-        if let Some(stored) = context.guarded() {
-            secrets.guard(stored);
-        }
-        secrets.learn_steps(&steps);
+        context.guarded().for_each(|object| secrets.guard(object));
         if let Some(captured) = &self.request {
-            if !captured.too_large && !captured.is_empty() {
+            // A patch of no known sort is refused unread.
+            let unread = context.info.verb == "patch" && self.ending.code() == Some(415);
+            if !captured.too_large && !captured.is_empty() && !unread {
                 event.request_object = request_object(context, scope, bodies, captured, &mut secrets);
             }
             if captured.too_large && level >= Level::Request {
@@ -222,6 +239,7 @@ impl Record {
     fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Box<RawValue>> {
         let context = &*self.arrival.context;
         match &self.ending {
+            Ending::Refused(status) if status.code == NOT_ACCEPTABLE => return None,
             Ending::Refused(status) => return serde_json::value::to_raw_value(&status.to_json()).ok(),
             Ending::Answered(_, value) => return serde_json::value::to_raw_value(&**value).ok(),
             _ => {}
@@ -291,6 +309,15 @@ fn request_object(
 }
 
 impl Ending {
+    /// The HTTP status, where there is one already.
+    fn code(&self) -> Option<u16> {
+        match self {
+            Ending::Code(code) | Ending::Answered(code, _) => Some(*code),
+            Ending::Refused(status) => Some(status.code),
+            Ending::Open | Ending::Panic(_) | Ending::ClosedEarly => None,
+        }
+    }
+
     fn status(&self) -> Option<ResponseStatus> {
         let failure = |code, reason: &str, message: String| ResponseStatus {
             status: "Failure".into(),
@@ -313,6 +340,7 @@ impl Ending {
                     code: *code,
                 }
             }
+            Ending::Refused(status) if status.code == NOT_ACCEPTABLE => ResponseStatus { code: NOT_ACCEPTABLE, ..ResponseStatus::default() },
             Ending::Refused(status) => ResponseStatus {
                 details: status.to_json().get_mut("details").map(Value::take),
                 ..failure(status.code, &status.reason, status.message.clone())
@@ -336,8 +364,9 @@ fn agent(text: &str) -> String {
     format!("{}...TRUNCATED", &text[..end])
 }
 
-/// What the path says, and what the body says where the path is silent; of a create, the name that the server made up.
-fn object_reference(context: &Context, stage: Stage, written: Option<&str>) -> Option<ObjectReference> {
+/// What the path says, and what the body says where the path is silent. A name that the server makes up is not in it, as on a real
+/// server; the story tells it.
+fn object_reference(context: &Context, stage: Stage) -> Option<ObjectReference> {
     let info = &*context.info;
     if !info.is_resource {
         return None;
@@ -345,14 +374,10 @@ fn object_reference(context: &Context, stage: Stage, written: Option<&str>) -> O
     // The body may have been read by now, but had not been when the request arrived.
     let body = context.body().filter(|_| stage != Stage::RequestReceived).cloned().unwrap_or_default();
     let or = |first: &String, second: String| if first.is_empty() { second } else { first.clone() };
-    let mut name = or(&info.name, body.name);
-    if name.is_empty() && info.verb == "create" {
-        name = written.unwrap_or_default().to_owned();
-    }
     Some(ObjectReference {
         resource: info.resource.clone(),
         namespace: or(&info.namespace, body.namespace),
-        name,
+        name: or(&info.name, body.name),
         uid: body.uid,
         api_group: info.group.clone(),
         api_version: info.version.clone(),

@@ -5,13 +5,16 @@
 //! that a request about Secrets brought along are looked for in everything else that is told of it ([`Secrets`]): the message of a
 //! policy may well quote what it refused.
 
+use std::sync::LazyLock;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
+use memchr::memmem;
 use serde_json::{Map, Value};
 
 use super::{Event, Story};
-use crate::request::{RequestInfo, Step, decode};
+use crate::request::{RequestInfo, decode};
 
 /// What stands in the place of a secret.
 pub const MASK: &str = "[redacted]";
@@ -21,6 +24,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// How every private key in PEM begins, whatever its sort.
 const PRIVATE_KEY: &str = "PRIVATE KEY-----";
+
+/// The same in base64, as it looks where it begins at the first, second or third byte of a group of three.
+const ENCODED_KEYS: [&str; 3] = ["UFJJVkFURSBLRVktLS0tL", "BSSVZBVEUgS0VZLS0tLS", "QUklWQVRFIEtFWS0tLS0t"];
 
 const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
 
@@ -40,7 +46,14 @@ fn is_sensitive(info: &RequestInfo) -> bool {
 /// Whether it is worth the time to look into a body.
 pub fn may_hold_secrets(info: &RequestInfo, bytes: &[u8]) -> bool {
     let holds = |needle: &str| memchr::memmem::find(bytes, needle.as_bytes()).is_some();
-    is_sensitive(info) || holds("\"Secret") || holds(PRIVATE_KEY)
+    is_sensitive(info) || holds("\"Secret") || holds_private_key(bytes)
+}
+
+/// Whether a private key in PEM is in a text, as it is or in base64.
+fn holds_private_key(text: &[u8]) -> bool {
+    static NEEDLES: LazyLock<[memmem::Finder<'static>; 4]> =
+        LazyLock::new(|| [PRIVATE_KEY, ENCODED_KEYS[0], ENCODED_KEYS[1], ENCODED_KEYS[2]].map(memmem::Finder::new));
+    text.len() >= PRIVATE_KEY.len() && NEEDLES.iter().any(|needle| needle.find(text).is_some())
 }
 
 /// Whether JSON writes letters by their numbers: then words in it are not found by looking for them.
@@ -54,7 +67,7 @@ pub fn uri(uri: &Uri) -> String {
     let Some(query) = uri.query() else { return path.to_owned() };
     let is_credential = |pair: &str| {
         let key = decode(pair.split('=').next().unwrap_or_default()).to_ascii_lowercase();
-        ["token", "password", "secret", "authorization"].iter().any(|word| key.contains(word))
+        key != "showsecrets" && ["token", "password", "secret", "authorization"].iter().any(|word| key.contains(word))
     };
     if !query.split('&').any(is_credential) {
         return format!("{path}?{query}");
@@ -168,10 +181,11 @@ fn whole(value: &mut Value) {
     }
 }
 
-/// Replaces every value; the keys of maps stay.
+/// Replaces every value; the keys of maps stay, and so does what is empty.
 fn mask(value: &mut Value) {
     match value {
         Value::Null => {}
+        Value::String(text) if text.is_empty() => {}
         Value::Object(map) => map.values_mut().for_each(mask),
         Value::Array(items) => items.iter_mut().for_each(mask),
         other => *other = MASK.into(),
@@ -180,7 +194,7 @@ fn mask(value: &mut Value) {
 
 fn private_keys(value: &mut Value) {
     match value {
-        Value::String(text) if text.contains(PRIVATE_KEY) => *text = MASK.to_owned(),
+        Value::String(text) if holds_private_key(text.as_bytes()) => *text = MASK.to_owned(),
         Value::Object(map) => map.values_mut().for_each(private_keys),
         Value::Array(items) => items.iter_mut().for_each(private_keys),
         _ => {}
@@ -228,14 +242,7 @@ impl Secrets {
         }
     }
 
-    /// Remembers the values that policies and webhooks gave a Secret: whoever is asked after them may quote them.
-    pub fn learn_steps(&mut self, steps: &[Step]) {
-        if self.about_secrets {
-            steps.iter().filter_map(|step| step.detail.as_ref()?.get("patch")).for_each(|patch| self.search_patch(patch));
-        }
-    }
-
-    /// Remembers the values of a stored Secret.
+    /// Remembers the values of a Secret that is stored, or that policies and webhooks have changed.
     pub fn guard(&mut self, secret: &Value) {
         self.search(secret, true);
     }
@@ -434,6 +441,17 @@ mod tests {
             cleaned("/api/v1/namespaces/a/configmaps", json!({"data": {"tls.key": pem, "a": "b"}})),
             json!({"data": {"tls.key": MASK, "a": "b"}})
         );
+    }
+
+    #[test]
+    fn a_private_key_is_found_in_base64_wherever_it_begins() {
+        for before in ["", "a", "bc", "a cert\n", "two\n"] {
+            let text = STANDARD.encode(format!("{before}-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"));
+            let map = json!({"binaryData": {"tls.key": text, "other": STANDARD.encode("-----BEGIN CERTIFICATE-----")}});
+            let cleaned = cleaned("/api/v1/namespaces/a/configmaps", map);
+            assert_eq!(cleaned["binaryData"]["tls.key"], MASK, "{before:?}");
+            assert_ne!(cleaned["binaryData"]["other"], MASK);
+        }
     }
 
     #[test]

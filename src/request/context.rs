@@ -25,6 +25,7 @@ pub struct Context {
     constraint: OnceLock<&'static str>,
     body: OnceLock<Body>,
     guarded: OnceLock<Arc<serde_json::Value>>,
+    guarded_new: OnceLock<serde_json::Value>,
     wanted: AtomicBool,
     understood: OnceLock<serde_json::Value>,
 }
@@ -60,6 +61,7 @@ impl Context {
             constraint: OnceLock::new(),
             body: OnceLock::new(),
             guarded: OnceLock::new(),
+            guarded_new: OnceLock::new(),
             wanted: AtomicBool::new(false),
             understood: OnceLock::new(),
         }
@@ -118,9 +120,9 @@ impl Context {
         });
     }
 
-    /// An object whose data must not be told in what is told of the request.
-    pub fn guarded(&self) -> Option<&Arc<serde_json::Value>> {
-        self.guarded.get()
+    /// The objects whose data must not be told in what is told of the request.
+    pub fn guarded(&self) -> impl Iterator<Item = &serde_json::Value> {
+        self.guarded.get().map(|old| &**old).into_iter().chain(self.guarded_new.get())
     }
 
     /// Guards the data of an object that the request is about.
@@ -143,6 +145,11 @@ impl Context {
     /// The object in the body as the server understood it, if somebody asked in time.
     pub fn understood(&self) -> Option<&serde_json::Value> {
         self.understood.get()
+    }
+
+    /// Guards the data of an object as mutating admission left it.
+    pub fn guard_new(&self, object: &serde_json::Value) {
+        self.guarded_new.get_or_init(|| object.clone());
     }
 
     /// The first value of a query parameter.

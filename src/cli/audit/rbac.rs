@@ -53,7 +53,10 @@ impl Rbac {
         }
         let answer = document(&client, &format!("/usher/v1/rbac?{query}")).await?;
         let roles = answer["items"].as_array().cloned().unwrap_or_default();
-        let groups = answer["groups"].as_array().into_iter().flatten().filter_map(|group| group.as_str().map(str::to_owned)).collect();
+        // What everybody has is not theirs to lose.
+        let everybodys = |group: &str| matches!(group, "system:authenticated" | "system:serviceaccounts" | "system:unauthenticated");
+        let groups = answer["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let groups = groups.filter(|group| self.include_default || !everybodys(group)).map(str::to_owned).collect();
         let now = granted(&self.user, &groups, &everything(&client).await?);
         let diff = Differences::between(&now, &roles);
         match self.ask.output {

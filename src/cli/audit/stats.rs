@@ -64,7 +64,7 @@ fn render(stats: &Counted, screen: &Screen) -> String {
         ]);
     }
     section("Denied", if denied.is_empty() { String::new() } else { denied.render(screen) });
-    let mut slow = Table::new(&["TOOK", "CODE", "USER", "VERB", "WHAT", "AUDIT-ID"]);
+    let mut slow = Table::new(&["TOOK", "CODE", "USER", "VERB", "WHAT", "AUDIT-ID"]).whole(5);
     for request in &stats.slow {
         let code = Cell::ink(request.code, Ink::of_code(request.code));
         let (user, verb) = (Cell::ink(&request.user, Ink::Name), request.verb.as_str().into());

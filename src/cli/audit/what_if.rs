@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Ask, Which, told};
+use super::{Ask, Which, sentence};
 use crate::audit::Policy;
 use crate::audit::what_if::{Outcome, Volume};
 use crate::cli::output::{self, Cell, Format, Ink, Screen, Table, bytes};
@@ -38,7 +38,7 @@ impl WhatIf {
         let client = self.ask.reach.client().await?;
         let which = Which { user: self.user.clone(), since: self.since.clone(), until: self.until.clone(), ..Which::default() };
         let request = http::Request::post(format!("/usher/v1/what-if?{}", which.query(&[])));
-        let answer: serde_json::Value = client.request(request.body(text).map_err(|e| e.to_string())?).await.map_err(told)?;
+        let answer: serde_json::Value = client.request(request.body(text).map_err(|e| e.to_string())?).await.map_err(sentence)?;
         match self.ask.output {
             Format::Human => {
                 let outcome: Outcome = output::told(answer)?;

@@ -22,6 +22,7 @@ use super::Refused;
 use crate::api::representation::Answered;
 use crate::audit::policy::Scope;
 use crate::audit::record::{Arrival, Captured, Ending, Record};
+use crate::audit::latency::SLOW;
 use crate::audit::{Level, Stage, redact};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
@@ -82,7 +83,7 @@ pub async fn evaluate(State(gateway): State<Arc<Gateway>>, mut request: Request<
         });
     }
     let wanted = scope.level >= Level::Request || redact::is_about_secrets(&context.info);
-    if scope.level >= Level::Request {
+    if wanted {
         context.want_body();
     }
     if wanted && !request.body().is_end_stream() {
@@ -131,8 +132,8 @@ impl Underway {
             Some(scope) if has_body && !long && scope.level >= Level::RequestResponse => self.captured(response.headers()),
             _ => None,
         };
-        // A list may be long, and its reader slow: it is over when it has been read.
-        let list = has_body && context.info.verb == "list";
+        // A list may be long, and its reader slow: it is over when it has been read. What is slow already tells that part too.
+        let list = has_body && (context.info.verb == "list" || context.trace.start().elapsed() > SLOW);
         if list || has_body && long || captured.is_some() {
             let since = list.then(Instant::now);
             return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured, since }));
