@@ -232,7 +232,8 @@ impl Api {
         for slice in &slices {
             let slice = slice.value();
             let ports = slice["ports"].as_array().into_iter().flatten();
-            let number = ports.into_iter().find(|known| known["name"].as_str().unwrap_or_default() == port).and_then(|p| p["port"].as_u64());
+            let number =
+                ports.into_iter().find(|known| known["name"].as_str().unwrap_or_default() == port).and_then(|p| p["port"].as_u64());
             let Some(number) = number else { continue };
             for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
                 if endpoint["conditions"]["ready"] != false
@@ -336,7 +337,11 @@ async fn dial(host: &str, port: u64) -> Result<(), String> {
 
 /// Whether anybody listens, with Go's words for it if not.
 async fn dial_address(address: &str) -> Result<(), String> {
-    let address = if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) { address.to_owned() } else { format!("{address}:80") };
+    let address = if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        address.to_owned()
+    } else {
+        format!("{address}:80")
+    };
     match tokio::time::timeout(DIAL, tokio::net::TcpStream::connect(&address)).await {
         Ok(Ok(_)) => Ok(()),
         Err(_) => Err(format!("dial tcp {address}: i/o timeout")),
@@ -356,8 +361,18 @@ fn carried(given: &HeaderMap) -> HeaderMap {
         name.starts_with("impersonate-")
             || matches!(
                 name,
-                "connection" | "keep-alive" | "proxy-authenticate" | "proxy-authorization" | "proxy-connection" | "te" | "trailer"
-                    | "transfer-encoding" | "upgrade" | "host" | "authorization" | "content-length"
+                "connection"
+                    | "keep-alive"
+                    | "proxy-authenticate"
+                    | "proxy-authorization"
+                    | "proxy-connection"
+                    | "te"
+                    | "trailer"
+                    | "transfer-encoding"
+                    | "upgrade"
+                    | "host"
+                    | "authorization"
+                    | "content-length"
             )
     };
     given.iter().filter(|(name, _)| !stays(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -443,7 +458,16 @@ mod tests {
 
     #[test]
     fn nobody_is_led_to_this_machine_or_its_neighbours() {
-        for (address, global) in [("10.0.0.1", true), ("127.0.0.1", false), ("169.254.169.254", false), ("::1", false), ("fe80::1", false), ("fd00::1", true), ("0.0.0.0", false), ("224.0.0.1", false)] {
+        for (address, global) in [
+            ("10.0.0.1", true),
+            ("127.0.0.1", false),
+            ("169.254.169.254", false),
+            ("::1", false),
+            ("fe80::1", false),
+            ("fd00::1", true),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+        ] {
             assert_eq!(is_global_unicast(&address.parse().unwrap()), global, "{address}");
         }
     }

@@ -55,7 +55,7 @@ impl Target {
             None => (self.resource.group.clone(), self.resource.version.clone(), self.resource.kind.clone()),
         };
         // A policy may quote what is stored: audit has to know what it must not repeat.
-        if let Some(old) = old.as_ref().filter(|_| &*self.resource.plural == "secrets" && self.resource.group.is_empty()) {
+        if let Some(old) = old.as_ref().filter(|_| self.is_secret()) {
             self.context.guard(old.clone());
         }
         Write {
@@ -73,6 +73,19 @@ impl Target {
             dry_run: self.options.dry_run,
             reinvocation: crate::admission::Reinvocation::default(),
         }
+    }
+
+    fn is_secret(&self) -> bool {
+        &*self.resource.plural == "secrets" && self.resource.group.is_empty()
+    }
+
+    /// The object as mutating admission left it: a policy behind it may quote that too.
+    fn mutated(&self, write: &mut Write) -> Value {
+        let object = write.object.take().unwrap_or_default();
+        if self.is_secret() {
+            self.context.guard_new(&object);
+        }
+        object
     }
 
     fn not_found(&self) -> Status {
@@ -100,10 +113,9 @@ impl Api {
     pub async fn create(&self, target: &Target, object: Value) -> Result<Written, Status> {
         let mut target = target.clone();
         let generate = meta(&object, "name").is_empty() && !meta(&object, "generateName").is_empty();
-        for _ in 1..NAME_TRIES {
-            let result = self.create_once(&mut target, object.clone()).await;
-            match result {
-                Err(status) if generate && status.reason == "AlreadyExists" => target.name.clear(),
+        for _ in 1..if generate { NAME_TRIES } else { 1 } {
+            match self.create_once(&mut target, object.clone()).await {
+                Err(status) if status.reason == "AlreadyExists" => target.name.clear(),
                 other => return other,
             }
         }
@@ -125,7 +137,7 @@ impl Api {
         }
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
-        let mut object = write.object.take().unwrap_or_default();
+        let mut object = target.mutated(&mut write);
         self.fill_system_fields(&mut object);
         target.name = meta(&object, "name").to_owned();
         default::apply_defaults(&mut object, &resource);
@@ -227,7 +239,7 @@ impl Api {
         }
         let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
         self.admission.mutate(&mut write).await?;
-        let mut new = write.object.take().unwrap_or_default();
+        let mut new = target.mutated(&mut write);
         default::apply_defaults(&mut new, resource);
         strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
         self.escalation.check(&target.user, &target.context.info, Some(&before), &new).await?;

@@ -117,7 +117,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("usher: {message}");
+            eprintln!("usher: {}", output::harmless(&message));
             ExitCode::FAILURE
         }
     }

@@ -77,7 +77,11 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
             {
                 return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}")));
             }
-            match documents.v3(&table, &name).map(|document| (*document).clone()).or_else(|| gateway.aggregator.made_document(&table, &name)) {
+            match documents
+                .v3(&table, &name)
+                .map(|document| (*document).clone())
+                .or_else(|| gateway.aggregator.made_document(&table, &name))
+            {
                 Some(document) => return Ok(tagged(headers, &document, "application/json")),
                 None => None,
             }

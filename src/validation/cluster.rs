@@ -30,8 +30,12 @@ pub fn node(node: &Value, errors: &mut Errors) {
 /// What a real server says of taints, it says of a field of the metadata.
 fn taints(node: &Value, errors: &mut Errors) {
     use super::internal::{Field, show};
-    const TAINT: &[Field] =
-        &[Field::text("Key", "key"), Field::text("Value", "value"), Field::text("Effect", "effect"), Field::plain("TimeAdded", "timeAdded")];
+    const TAINT: &[Field] = &[
+        Field::text("Key", "key"),
+        Field::text("Value", "value"),
+        Field::text("Effect", "effect"),
+        Field::plain("TimeAdded", "timeAdded"),
+    ];
     let list = Path::root("metadata");
     let list = list.field("taints");
     let taints = items(&node["spec"], "taints");

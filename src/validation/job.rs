@@ -26,12 +26,8 @@ fn generated_selector(job: &Value, errors: &mut Errors) {
     }
     let (uid, name) = (text(&job["metadata"], "uid"), text(&job["metadata"], "name"));
     let labels = &spec["template"]["metadata"]["labels"];
-    let wanted = [
-        ("controller-uid", uid),
-        ("job-name", name),
-        ("batch.kubernetes.io/controller-uid", uid),
-        ("batch.kubernetes.io/job-name", name),
-    ];
+    let wanted =
+        [("controller-uid", uid), ("job-name", name), ("batch.kubernetes.io/controller-uid", uid), ("batch.kubernetes.io/job-name", name)];
     for (key, value) in wanted {
         let field = "spec.template.metadata.labels";
         match labels[key].as_str() {
@@ -133,8 +129,7 @@ pub fn spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let (completions, failed, parallelism) =
-        (number(spec, "completions"), number(spec, "maxFailedIndexes"), number(spec, "parallelism"));
+    let (completions, failed, parallelism) = (number(spec, "completions"), number(spec, "maxFailedIndexes"), number(spec, "parallelism"));
     if completions.is_none() {
         errors.push(FieldError::required(path.field("completions"), "when completion mode is Indexed"));
     }
@@ -287,8 +282,7 @@ fn success_policy(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mut Er
             errors.push(FieldError::invalid(at, &count.into(), why));
         }
         if indexes.is_some() && count > total {
-            let why =
-                format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)");
+            let why = format!("must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)");
             errors.push(FieldError::invalid(at, &count.into(), why));
         }
     }

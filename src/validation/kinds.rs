@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::field::Errors;
 use super::{
-    autoscaling, batch, certificates, cluster, config, definition, endpoints, event, flow_control, job, networking, pod, pod_update, policy, quota, rbac,
-    service, storage, storage_classes, webhook, workload,
+    autoscaling, batch, certificates, cluster, config, definition, endpoints, event, flow_control, job, networking, pod, pod_update,
+    policy, quota, rbac, service, storage, storage_classes, webhook, workload,
 };
 use crate::registry::Resource;
 

@@ -4,12 +4,12 @@
 //! Metadata is the same for all kinds; custom resources are checked by their schema and its rules; built-in kinds have a
 //! file per subject.
 
+mod address;
 mod autoscaling;
 mod batch;
 mod certificates;
 mod cluster;
 mod config;
-mod address;
 mod container;
 mod custom;
 mod definition;

@@ -14,8 +14,7 @@ const SPEC: Path<'static> = Path::root("spec");
 pub fn ingress(ingress: &Value, errors: &mut Errors) {
     update_ingress(ingress, errors);
     const CLASS: &str = "kubernetes.io/ingress.class";
-    if let (Some(old), Some(class)) =
-        (ingress["metadata"]["annotations"][CLASS].as_str(), ingress["spec"]["ingressClassName"].as_str())
+    if let (Some(old), Some(class)) = (ingress["metadata"]["annotations"][CLASS].as_str(), ingress["spec"]["ingressClassName"].as_str())
         && old != class
     {
         let why = "must match `ingressClassName` when both are specified";

@@ -4,9 +4,7 @@
 use serde_json::Value;
 
 use super::container::{self, Around};
-use super::field::{
-    Errors, Path, between, flag, has, invalid, items, non_negative, number, object, one_of, shaped, text, wrong,
-};
+use super::field::{Errors, Path, between, flag, has, invalid, items, non_negative, number, object, one_of, shaped, text, wrong};
 use super::{address, metadata, names, resources, scheduling, security, volume};
 use crate::status::FieldError;
 

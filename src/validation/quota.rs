@@ -3,21 +3,14 @@
 use serde_json::Value;
 
 use super::field::{self, Errors, Path, entries, invalid, items, map, text, wrong};
-use super::resources::{self, quantity};
 use super::names;
+use super::resources::{self, quantity};
 use crate::schema::quantity::Quantity;
 use crate::status::{FieldError, FieldReason};
 
 const SPEC: Path<'static> = Path::root("spec");
-const SCOPES: [&str; 7] = [
-    "BestEffort",
-    "CrossNamespacePodAffinity",
-    "NotBestEffort",
-    "NotTerminating",
-    "PriorityClass",
-    "Terminating",
-    "VolumeAttributesClass",
-];
+const SCOPES: [&str; 7] =
+    ["BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "PriorityClass", "Terminating", "VolumeAttributesClass"];
 
 /// A ResourceQuota.
 pub fn quota(quota: &Value, errors: &mut Errors) {

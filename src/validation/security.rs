@@ -75,7 +75,8 @@ pub fn container(spec: &Value, container: &Value, path: &Path<'_>, errors: &mut 
 fn shown(context: &Value) -> String {
     use super::internal::{Field, show};
     const CAPABILITIES: &[Field] = &[Field::plain("Add", "add"), Field::plain("Drop", "drop")];
-    const SE_LINUX: &[Field] = &[Field::text("User", "user"), Field::text("Role", "role"), Field::text("Type", "type"), Field::text("Level", "level")];
+    const SE_LINUX: &[Field] =
+        &[Field::text("User", "user"), Field::text("Role", "role"), Field::text("Type", "type"), Field::text("Level", "level")];
     const WINDOWS: &[Field] = &[
         Field::plain("GMSACredentialSpecName", "gmsaCredentialSpecName"),
         Field::plain("GMSACredentialSpec", "gmsaCredentialSpec"),
@@ -240,7 +241,8 @@ fn sysctls(spec: &Value, context: &Value, list: &Path<'_>, errors: &mut Errors) 
         if name.is_empty() {
             errors.push(FieldError::required(path, ""));
         } else if name.len() > 253 || !is_sysctl(name) {
-            let why = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+            let why =
+                "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
             errors.push(invalid(&path, name, why));
         } else if sysctls[..i].iter().any(|s| text(s, "name") == name) {
             errors.push(FieldError::duplicate(path, &name.into()));
@@ -392,9 +394,7 @@ pub fn annotations_match(pod: &Value, path: &Path<'_>, errors: &mut Errors) {
         };
         if wrong_type {
             errors.push(FieldError::forbidden(format!("{field}.type"), format!("{what} type in annotation and field must match")));
-        } else if text(profile, "type") == "Localhost"
-            && profile["localhostProfile"].as_str() != annotation.strip_prefix("localhost/")
-        {
+        } else if text(profile, "type") == "Localhost" && profile["localhostProfile"].as_str() != annotation.strip_prefix("localhost/") {
             let why = format!("{what} profile in annotation and field must match");
             errors.push(FieldError::forbidden(format!("{field}.localhostProfile"), why));
         }

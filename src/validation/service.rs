@@ -296,12 +296,16 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
         same_families(after, before, errors);
     }
     let kind = text(after, "type");
-    if kind == "LoadBalancer" && text(before, "type") == "LoadBalancer" && after.get("loadBalancerClass") != before.get("loadBalancerClass") {
+    if kind == "LoadBalancer" && text(before, "type") == "LoadBalancer" && after.get("loadBalancerClass") != before.get("loadBalancerClass")
+    {
         let shown = after.get("loadBalancerClass").unwrap_or(&Value::Null);
         errors.push(FieldError::invalid(SPEC.field("loadBalancerClass"), shown, "may not change once set"));
     }
     balancer_class(after, kind, errors);
-    if needs_health_check(before) && needs_health_check(after) && number(after, "healthCheckNodePort") != number(before, "healthCheckNodePort") {
+    if needs_health_check(before)
+        && needs_health_check(after)
+        && number(after, "healthCheckNodePort") != number(before, "healthCheckNodePort")
+    {
         errors.push(FieldError::forbidden(SPEC.field("healthCheckNodePort"), "field is immutable"));
     }
     whole(new, Some(old), errors);

@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use super::field::{
-    self, Errors, Path, entries, has, invalid, items, map, object, required, required_shape, shaped, text, word, wrong,
-};
+use super::field::{self, Errors, Path, entries, has, invalid, items, map, object, required, required_shape, shaped, text, word, wrong};
 use super::resources::{non_negative_quantity, quantity};
 use super::{metadata, names, pod_update, selector, volume};
 use crate::status::FieldError;
@@ -252,7 +250,10 @@ pub fn volume_spec(spec: &Value, name: &str, inline: bool, path: &Path<'_>, erro
     }
     let policy = text(spec, "persistentVolumeReclaimPolicy");
     if inline && !matches!(policy, "" | "Retain") {
-        errors.push(FieldError::forbidden(path.field("persistentVolumeReclaimPolicy"), "may only be Retain in the context of inline volumes"));
+        errors.push(FieldError::forbidden(
+            path.field("persistentVolumeReclaimPolicy"),
+            "may only be Retain in the context of inline volumes",
+        ));
     } else if !inline {
         field::one_of(errors, spec, path, "persistentVolumeReclaimPolicy", false, &["Delete", "Recycle", "Retain"]);
     }

@@ -98,7 +98,9 @@ pub fn update_attributes_class(new: &Value, old: &Value, errors: &mut Errors) {
 /// A CSIDriver.
 pub fn driver(driver: &Value, errors: &mut Errors) {
     let spec = &driver["spec"];
-    for (name, shown) in [("attachRequired", "attachedRequired"), ("podInfoOnMount", "podInfoOnMount"), ("storageCapacity", "storageCapacity")] {
+    for (name, shown) in
+        [("attachRequired", "attachedRequired"), ("podInfoOnMount", "podInfoOnMount"), ("storageCapacity", "storageCapacity")]
+    {
         if !has(spec, name) {
             errors.push(FieldError::required(SPEC.field(shown), ""));
         }

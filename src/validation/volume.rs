@@ -367,9 +367,7 @@ fn azure_disk(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         return;
     }
     let (start, example) = match text(source, "kind") {
-        "Managed" => {
-            ("/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}")
-        }
+        "Managed" => ("/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"),
         _ => ("https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"),
     };
     let uri = text(source, "diskURI");

@@ -12,7 +12,11 @@ const SPEC: Path<'static> = Path::root("spec");
 /// How a strategy is shown; the types of all workloads have these fields.
 const STRATEGY: &[Field] = &[
     Field::text("Type", "type"),
-    Field::part("RollingUpdate", "rollingUpdate", &[Field::plain("MaxUnavailable", "maxUnavailable"), Field::plain("MaxSurge", "maxSurge")]),
+    Field::part(
+        "RollingUpdate",
+        "rollingUpdate",
+        &[Field::plain("MaxUnavailable", "maxUnavailable"), Field::plain("MaxSurge", "maxSurge")],
+    ),
 ];
 const STATEFUL_ROLLING: &[Field] = &[Field::number("Partition", "partition"), Field::plain("MaxUnavailable", "maxUnavailable")];
 const STATEFUL_STRATEGY: &[Field] = &[Field::text("Type", "type"), Field::part("RollingUpdate", "rollingUpdate", STATEFUL_ROLLING)];

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll, ready};
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 
 use super::{Layer, Next, Refused, context};
 use crate::api::representation::Answered;
+use crate::audit::latency::SLOW;
 use crate::audit::policy::Scope;
 use crate::audit::record::{Arrival, Captured, Ending, Record};
 use crate::audit::{Level, Stage, redact};
@@ -73,7 +75,7 @@ impl Layer for Evaluate {
         let context = &tap.arrival.context;
         let scope = gateway.audit.policy().evaluate(context.authenticated().map(|user| &**user), &context.info);
         let _ = tap.scope.set(scope);
-        if scope.level > Level::None && !scope.omit_stages.contains(Stage::RequestReceived) {
+        if scope.level > Level::None && !scope.omit_stages.contains(Stage::RequestReceived) && gateway.audit.has_sinks() {
             gateway.audit.record(Record {
                 arrival: tap.arrival.clone(),
                 stage: Stage::RequestReceived,
@@ -87,6 +89,9 @@ impl Layer for Evaluate {
             });
         }
         let wanted = scope.level >= Level::Request || redact::is_about_secrets(&context.info);
+        if wanted {
+            context.want_body();
+        }
         if wanted && !request.body().is_end_stream() {
             tap.request.lock().content_type = request.headers().get(header::CONTENT_TYPE).cloned();
             request = request.map(|body| Body::new(RequestBody { body, tap }));
@@ -134,8 +139,11 @@ impl Underway {
             Some(scope) if has_body && !long && scope.level >= Level::RequestResponse => self.captured(response.headers()),
             _ => None,
         };
-        if has_body && long || captured.is_some() {
-            return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured }));
+        // A list may be long, and its reader slow: it is over when it has been read. What is slow already tells that part too.
+        let list = has_body && (context.info.verb == "list" || context.trace.start().elapsed() > SLOW);
+        if list || has_body && long || captured.is_some() {
+            let since = list.then(Instant::now);
+            return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured, since }));
         }
         self.finish(Stage::ResponseComplete, ending, None);
         response
@@ -165,6 +173,7 @@ impl Underway {
             true => tap.request.lock().clone(),
             false => std::mem::take(&mut *tap.request.lock()),
         });
+        let request = request.map(Box::new);
         self.gateway.audit.record(Record {
             arrival: self.arrival.clone(),
             stage,
@@ -173,7 +182,7 @@ impl Underway {
             ending,
             scope: self.scope(),
             request,
-            response,
+            response: response.map(Box::new),
             goes_on,
         });
     }
@@ -223,11 +232,15 @@ struct ResponseBody {
     underway: Option<Underway>,
     ending: Ending,
     captured: Option<Captured>,
+    since: Option<Instant>,
 }
 
 impl ResponseBody {
     fn finish(&mut self) {
         if let Some(mut underway) = self.underway.take() {
+            if let Some(since) = self.since {
+                underway.arrival.context.trace.step("respond", "body", "sent", since);
+            }
             underway.finish(Stage::ResponseComplete, self.ending.clone(), self.captured.take());
         }
     }
