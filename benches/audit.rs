@@ -1,6 +1,7 @@
 //! What audit adds to a request: handing a request over to the recorder, making an event of it on the recorder's thread, and a whole
 //! request with nothing but metadata recorded and with both bodies.
 
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use usher::request::{Context, User, parse};
 struct NoBodies;
 
 impl Bodies for NoBodies {
-    fn request(&self, _: &Context, _: &str, _: &[u8]) -> Option<Value> {
+    fn request<'a>(&self, _: &'a Context, _: &str, _: &[u8]) -> Option<Cow<'a, Value>> {
         None
     }
 

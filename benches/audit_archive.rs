@@ -116,7 +116,7 @@ fn event(shape: &Event, number: usize) -> Event {
     let mut event = shape.clone();
     event.audit_id = format!("00000000-0000-4000-8000-{number:012}");
     event.user.username = format!("user-{}", among(200, 3));
-    event.verb = ["get", "get", "get", "list", "create", "update", "patch", "delete"][among(8, 7)].to_owned();
+    event.verb = ["get", "get", "get", "list", "create", "update", "patch", "delete"][among(8, 7)].into();
     let code = match among(100, 11) {
         0..90 => 200,
         90..95 => 404,

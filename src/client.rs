@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::Router;
+use crate::gateway::stack::Stack;
 use axum::body::Body;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header};
@@ -16,7 +16,7 @@ use crate::request::User;
 /// The stack as a client of one identity sees it.
 #[derive(Clone)]
 pub struct InProcessService {
-    router: Router,
+    router: Stack,
     user: Arc<User>,
     agent: Option<HeaderValue>,
 }
@@ -41,13 +41,13 @@ impl Service<Request<kube::client::Body>> for InProcessService {
 }
 
 /// A client with an identity.
-pub fn client(router: &Router, user: User) -> kube::Client {
+pub fn client(router: &Stack, user: User) -> kube::Client {
     let service = InProcessService { router: router.clone(), user: Arc::new(user), agent: None };
     kube::Client::new(service, "default")
 }
 
 /// The same for a client that says what it is; that is also the name by which it owns fields.
-pub fn client_of(router: &Router, user: User, agent: &'static str) -> kube::Client {
+pub fn client_of(router: &Stack, user: User, agent: &'static str) -> kube::Client {
     let service = InProcessService { router: router.clone(), user: Arc::new(user), agent: Some(HeaderValue::from_static(agent)) };
     kube::Client::new(service, "default")
 }

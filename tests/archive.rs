@@ -143,6 +143,70 @@ async fn who_may_not_ask_is_refused() {
 }
 
 #[tokio::test]
+async fn whoever_may_ask_the_archive_may_not_therefore_have_the_store() {
+    let server = crate::builder().start().await.unwrap();
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let auditor = User::new("auditor", &["system:authenticated"]);
+    for (plural, object) in [
+        (
+            "clusterroles",
+            json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "auditor"},
+            "rules": [{"nonResourceURLs": ["/usher/v1/*"], "verbs": ["*"]}]}),
+        ),
+        (
+            "clusterrolebindings",
+            json!({"kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "auditor"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "auditor"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "auditor"}]}),
+        ),
+    ] {
+        let request = Request::post(format!("{rbac}/{plural}")).header("content-type", "application/json");
+        assert_eq!(send(&server, &admin(), request, object.to_string()).await.status(), 201);
+    }
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"}});
+    let request =
+        Request::post("/api/v1/namespaces/default/secrets").header("content-type", "application/json").header("audit-id", "secret-1");
+    assert_eq!(send(&server, &admin(), request, secret.to_string()).await.status(), 201);
+    assert_eq!(get(&server, &auditor, "/usher/v1/stats").await.0, 200);
+    for path in [
+        "snapshot",
+        "explain/secret-1",
+        "explain/secret/s",
+        "trace/secret/s",
+        "blame/secret/s",
+        "history/secret/s",
+        "objects/secret/s",
+        "objects/secret",
+    ] {
+        let (code, status) = get(&server, &auditor, &format!("/usher/v1/{path}")).await;
+        assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")), "{path}: {status}");
+    }
+    assert_eq!(send(&server, &admin(), Request::get("/usher/v1/snapshot"), Body::empty()).await.status(), 200);
+}
+
+#[tokio::test]
+async fn roles_and_what_a_policy_would_record_are_made_where_the_records_are() {
+    let server = crate::builder().start().await.unwrap();
+    import(&server, lines(&some_events())).await;
+    let (code, answer) = get(&server, &admin(), "/usher/v1/rbac?user=imported-jane").await;
+    assert_eq!((code, &answer["groups"]), (200, &json!(["system:authenticated"])));
+    let role = answer["items"].as_array().unwrap().iter().find(|item| item["kind"] == "Role").unwrap();
+    assert_eq!(role["rules"], json!([{"apiGroups": [""], "resources": ["pods"], "resourceNames": ["web"], "verbs": ["delete", "get"]}]));
+    let (_, answer) = get(&server, &admin(), "/usher/v1/rbac?user=imported-jane&onlyAllowed=true&anyName=true&roleName=x").await;
+    assert_eq!(answer["items"][0]["rules"], json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]));
+    assert_eq!(answer["items"][0]["metadata"]["name"], "x");
+    assert_eq!(get(&server, &admin(), "/usher/v1/rbac?user=nobody").await.0, 404);
+    assert_eq!(get(&server, &admin(), "/usher/v1/rbac").await.0, 400);
+    let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: None, verbs: [delete]}, {level: Metadata}]}";
+    let response = send(&server, &admin(), Request::post("/usher/v1/what-if?user=imported-jane"), policy).await;
+    let answer: Value = serde_json::from_str(&text(response).await).unwrap();
+    assert_eq!((&answer["requests"], &answer["total"]["events"], &answer["rules"][0]["requests"]), (&json!(2), &json!(1), &json!(1)));
+    assert_eq!((&answer["since"], &answer["until"]), (&json!("2026-05-01T12:00:00Z"), &json!("2026-05-01T12:00:01Z")));
+    let response = send(&server, &admin(), Request::post("/usher/v1/what-if"), "rules: []").await;
+    assert_eq!(response.status(), 400);
+}
+
+#[tokio::test]
 async fn live_requests_are_streamed_as_server_sent_events() {
     let server = crate::builder().start().await.unwrap();
     let request = Request::get("/usher/v1/requests?follow=true&user=imported-joe").header("accept", "text/event-stream");

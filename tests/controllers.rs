@@ -1,6 +1,9 @@
 //! The controllers against a whole server in memory, through its HTTP stack, each under its own identity. In place of
 //! nodes stands a few lines that let every Pod run.
 
+mod tour;
+mod volumes;
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +23,7 @@ use usher_components::runtime::{ClientFor, Handle, Identity, LeaderElection};
 use usher_components::{Clock, Options};
 
 /// Clients over the server's own stack.
-struct Clients(axum::Router);
+struct Clients(usher::gateway::stack::Stack);
 
 impl ClientFor for Clients {
     fn client(&self, identity: &Identity) -> Client {
@@ -97,7 +100,7 @@ async fn cluster(components: &str) -> Cluster {
     cluster_with(components, |router| Arc::new(Clients(router))).await
 }
 
-async fn cluster_with(components: &str, clients: impl FnOnce(axum::Router) -> Arc<dyn ClientFor>) -> Cluster {
+async fn cluster_with(components: &str, clients: impl FnOnce(usher::gateway::stack::Stack) -> Arc<dyn ClientFor>) -> Cluster {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     let clock = Clock::virtual_clock();

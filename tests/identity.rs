@@ -9,6 +9,12 @@ use serde_json::{Value, json};
 use usher::Server;
 use usher::request::User;
 
+mod certificates;
+mod https;
+mod oidc;
+mod tokens;
+mod webhooks;
+
 pub struct Door {
     pub server: Server,
     base: String,
@@ -92,6 +98,17 @@ impl Door {
     pub async fn remove(&self, path: &str) {
         let (code, body) = self.call(&self.admin(), Method::DELETE, path, &[], Some(json!({"gracePeriodSeconds": 0}))).await;
         assert_eq!(code, 200, "{body}");
+    }
+
+    /// Who a bearer token says one is, or the code of the refusal.
+    pub async fn user(&self, client: &Client, token: &str) -> Result<Value, u16> {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let headers = [("authorization", token_header(token))];
+        let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+        match self.call(client, Method::POST, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &headers, Some(review)).await {
+            (201, mut body) => Ok(body["status"]["userInfo"].take()),
+            (code, _) => Err(code),
+        }
     }
 
     pub async fn get_as(&self, user: &str, groups: &[&str], path: &str) -> (u16, Value) {
@@ -380,4 +397,15 @@ async fn structured_authentication_narrows_anonymous_to_paths_and_is_read_again(
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(ask("/livez").await, 401);
+}
+
+/// Waits until something holds that a file's change brings about.
+async fn eventually(holds: impl AsyncFn() -> bool) {
+    for _ in 0..250 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("did not come to hold in time");
 }

@@ -16,7 +16,7 @@ use usher_components::{Clock, Options, Selection};
 
 /// Clients of a server in this process, each with its own identity, through a line that can be bad.
 struct Door {
-    router: axum::Router,
+    router: usher::gateway::stack::Stack,
     faults: Faults,
 }
 

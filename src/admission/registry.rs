@@ -155,7 +155,7 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         both(LimitRanger(cluster.clone()), ON),
         both(ServiceAccount(cluster.clone()), ON),
         // Off by default in kube-apiserver, and on in every cluster that has kubelets.
-        mutating(NodeRestriction(cluster.clone()), ON),
+        mutating(NodeRestriction { cluster: cluster.clone(), authorizer: authorizer.clone() }, ON),
         mutating(TaintNodesByCondition, ON),
         mutating(AlwaysPullImages, OFF),
         validating(ImagePolicyWebhook::new(settings.image_policy.clone(), caller.clone()), OFF),

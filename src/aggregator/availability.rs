@@ -59,6 +59,7 @@ impl Aggregator {
                 tracing::warn!(error = %status, "the condition of an APIService could not be written");
             }
             self.resources.lock().retain(|name, _| remotes.iter().any(|remote| remote.name == *name));
+            self.published.lock().retain(|name, _| remotes.iter().any(|remote| remote.name == *name));
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = api.clock.sleep(INTERVAL), if !remotes.is_empty() => {}
@@ -70,6 +71,15 @@ impl Aggregator {
     /// Asks one extension server and writes down what came of it.
     async fn settle(&self, api: &Api, remote: &Arc<Remote>) -> Result<(), Status> {
         let verdict = self.check(remote).await;
+        let written = self.write_down(api, remote, &verdict).await;
+        if verdict.available {
+            // Documents come behind: nobody waits for them, and one that does not come in time is asked for again.
+            let _ = tokio::time::timeout(TIMEOUT, self.fetch_documents(remote)).await;
+        }
+        written
+    }
+
+    async fn write_down(&self, api: &Api, remote: &Remote, verdict: &Verdict) -> Result<(), Status> {
         let now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let word = if verdict.available { "True" } else { "False" };
         let is_same = |condition: &Value| {
@@ -241,5 +251,6 @@ fn target(api: &Api, name: &str) -> Option<Target> {
         name: name.into(),
         subresource: String::new(),
         options: WriteOptions::default(),
+        conversions: Arc::default(),
     })
 }

@@ -1,8 +1,10 @@
 //! Aggregated APIs: group versions that an extension server answers for, as APIService objects say. This file knows which they are and what
-//! discovery tells of them; [`availability`] finds out whether they can be reached, [`proxy`] hands requests on.
+//! discovery tells of them; [`availability`] finds out whether they can be reached, [`proxy`] hands requests on, [`openapi`] knows
+//! their documents.
 
 pub mod availability;
 mod headers;
+mod openapi;
 pub mod proxy;
 
 use std::collections::{BTreeMap, HashMap};
@@ -69,6 +71,8 @@ pub struct Aggregator {
     remotes: ArcSwap<Vec<Arc<Remote>>>,
     /// What the available ones serve, in the form of aggregated discovery, by the name of the APIService.
     resources: Mutex<HashMap<String, Vec<Value>>>,
+    /// What they publish in OpenAPI, likewise.
+    published: Mutex<HashMap<String, Arc<openapi::Published>>>,
     clients: proxy::Clients,
     cluster: Cluster,
     /// Rung when something changed that availability depends on.
@@ -81,6 +85,7 @@ impl Aggregator {
         let aggregator = Arc::new(Aggregator {
             remotes: ArcSwap::default(),
             resources: Mutex::default(),
+            published: Mutex::default(),
             clients: proxy::Clients::new(services, identity),
             cluster,
             changed: Notify::new(),
@@ -99,6 +104,9 @@ impl Aggregator {
         let remotes = self.remotes.load();
         if remotes.is_empty() {
             return None;
+        }
+        if path.starts_with("/openapi/") {
+            return self.documented(path, table);
         }
         let mut parts = path.trim_start_matches('/').split('/');
         let (Some("apis"), Some(group), Some(version)) = (parts.next(), parts.next(), parts.next()) else { return None };

@@ -1,18 +1,43 @@
 //! Bodies as an audit event shows them: JSON whatever the wire format was, and of a request what the server understood, with kind,
 //! version and defaults. Called by the recorder, long after the request has been answered.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderValue, header};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::body::decode_plain;
 use super::{Api, protobuf};
 use crate::audit::record::Bodies;
 use crate::registry::api_version;
 use crate::request::Context;
-use crate::schema::decode::FieldValidation;
 
 impl Bodies for Api {
-    fn request(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
+    fn request<'a>(&self, context: &'a Context, content_type: &str, bytes: &[u8]) -> Option<Cow<'a, Value>> {
+        let info = &context.info;
+        // Whoever served the request has read it already, unless it was refused before that.
+        if let Some(object) = context.understood().filter(|_| matches!(info.verb, "create" | "update")) {
+            return Some(Cow::Borrowed(object));
+        }
+        self.read_again(context, content_type, bytes).map(Cow::Owned)
+    }
+
+    fn response(&self, _: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
+        match content_type.split(';').next().unwrap_or_default().trim() {
+            "application/json" => serde_json::from_slice(bytes).ok(),
+            "application/yaml" => yaml(bytes),
+            "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes).ok().map(|(version, kind, mut object)| {
+                object["kind"] = kind.into();
+                object["apiVersion"] = version.into();
+                object
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Api {
+    fn read_again(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
         let info = &context.info;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(content_type).ok()?);
@@ -39,27 +64,36 @@ impl Bodies for Api {
                         let map = object.as_object_mut()?;
                         map.entry("kind").or_insert_with(|| sub.kind.to_string().into());
                         map.entry("apiVersion").or_insert_with(|| version.into());
+                        spell_out(&mut object);
                         Some(object)
                     }
-                    _ => self.decode_object(context, &headers, bytes, &resource, FieldValidation::Ignore).ok(),
+                    // What nobody could read is not recorded as if somebody had.
+                    _ => None,
                 }
             }
             _ => None,
         }
     }
+}
 
-    fn response(&self, _: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {
-        match content_type.split(';').next().unwrap_or_default().trim() {
-            "application/json" => serde_json::from_slice(bytes).ok(),
-            "application/yaml" => yaml(bytes),
-            "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes).ok().map(|(version, kind, mut object)| {
-                object["kind"] = kind.into();
-                object["apiVersion"] = version.into();
-                object
-            }),
-            _ => None,
+/// What a real server shows of these kinds also where nobody said it.
+fn spell_out(object: &mut Value) {
+    let shown = match object["kind"].as_str() {
+        Some("TokenRequest") => json!({"metadata": {}, "spec": {"audiences": null, "expirationSeconds": 3600, "boundObjectRef": null},
+            "status": {"token": "", "expirationTimestamp": null}}),
+        Some("Scale") => json!({"metadata": {}, "spec": {}, "status": {"replicas": 0}}),
+        _ => return,
+    };
+    fn fill(object: &mut Value, shown: Value) {
+        let (Value::Object(object), Value::Object(shown)) = (object, shown) else { return };
+        for (key, value) in shown {
+            match object.get_mut(&key) {
+                Some(known) => fill(known, value),
+                None => drop(object.insert(key, value)),
+            }
         }
     }
+    fill(object, shown);
 }
 
 /// An apply may be YAML, every other patch is JSON; JSON is YAML, but slower to read as such.

@@ -30,7 +30,7 @@ pub struct Converter {
 }
 
 /// The `spec.conversion.webhook` of a resource's definition, if that is how its versions are converted.
-fn webhook(resource: &Resource) -> Option<&Value> {
+pub fn webhook(resource: &Resource) -> Option<&Value> {
     let conversion = &resource.custom.as_ref()?.definition["spec"]["conversion"];
     (conversion["strategy"] == "Webhook").then(|| &conversion["webhook"])
 }
@@ -121,6 +121,18 @@ fn kind_of(object: &Value) -> String {
 }
 
 impl Converter {
+    /// An object in another version of its resource, over the version that is stored, as it is when the one is written and the other read.
+    pub async fn convert(&self, resource: &Resource, mut object: Value, desired: &str) -> Result<Value, Status> {
+        let Some(webhook) = webhook(resource) else { return Err(Status::internal("no conversion webhook")) };
+        for desired in [&*resource.storage_group_version(), desired] {
+            if object["apiVersion"] != *desired {
+                let kind = kind_of(&object);
+                object = self.ask(webhook, vec![object], desired, &kind, false).await?.pop().unwrap_or_default();
+            }
+        }
+        Ok(object)
+    }
+
     /// Has a webhook convert objects. `kind` is what messages call them.
     async fn ask(&self, webhook: &Value, objects: Vec<Value>, desired: &str, kind: &str, is_list: bool) -> Result<Vec<Value>, Status> {
         let failed = |why: String| Status::unclassified(format!("conversion webhook for {kind} failed: {why}"));

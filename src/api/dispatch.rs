@@ -1,6 +1,7 @@
 //! From a request to the verb that answers it: which resource, which subresource, and whether the verb is one of theirs.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Body;
 use http::{Request, Response};
@@ -10,8 +11,10 @@ use super::options::{DeleteOptions, ListOptions, WriteOptions};
 use super::representation::{Representation, respond_value};
 use super::write::{Target, check_names};
 use super::{Api, body, compress};
+use crate::audit::latency::SLOW;
+use crate::object::Object;
 use crate::registry::Resource;
-use crate::request::SharedContext;
+use crate::request::{Context, SharedContext};
 use crate::status::Status;
 
 impl Api {
@@ -27,14 +30,19 @@ impl Api {
         }
         let user = context.user().cloned().ok_or_else(Status::unauthorized)?;
         let (parts, request_body) = request.into_parts();
-        if parts.method == http::Method::HEAD || info.verb.is_empty() {
+        // By proxy, every method means what the other side takes it for.
+        let proxied = info.subresource == "proxy";
+        if !proxied && (parts.method == http::Method::HEAD || info.verb.is_empty()) {
             return Err(Status::method_not_allowed());
         }
         if !resource.namespaced && !info.namespace.is_empty() && &*resource.plural != "namespaces" {
             return Err(Status::no_such_resource());
         }
         let collection = matches!(info.verb, "list" | "watch");
-        let form = Representation::negotiate(&parts.headers, &context.query, &resource, collection, info.verb == "watch")?;
+        let form = Representation::negotiate(&parts.headers, &context.query, &resource, collection, info.verb == "watch");
+        // What a connection is to carry is between its two ends.
+        let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy");
+        let form = if connects { form.unwrap_or(Representation::JSON) } else { form? };
         let namespace = if &*resource.plural == "namespaces" && resource.group.is_empty() { String::new() } else { info.namespace.clone() };
         let target = Target {
             context: context.clone(),
@@ -44,6 +52,7 @@ impl Api {
             name: info.name.clone(),
             subresource: info.subresource.clone(),
             options: WriteOptions::default(),
+            conversions: Arc::default(),
         };
         if !resource.is_stored() {
             let bytes = body::read(request_body).await?;
@@ -67,13 +76,16 @@ impl Api {
         match info.verb {
             "get" => {
                 let object = self.get(&context, &resource).await?;
-                Ok(compressed(&parts.headers, self.respond_object(200, &object, &resource, form)?))
+                Ok(compressed(&parts.headers, self.answer_object(&context, 200, &object, &resource, form)?))
             }
             "list" => {
                 let options = ListOptions::parse(&context, &resource, false)?;
                 let counted = options.labels.is_empty() && options.fields.is_empty();
                 let (snapshot, next) = self.list(&context, &resource, &options).await?;
-                Ok(compressed(&parts.headers, self.respond_list(snapshot, next, counted, &resource, form)?))
+                let since = Instant::now();
+                let response = compressed(&parts.headers, self.respond_list(snapshot, next, counted, &resource, form)?);
+                context.trace.step("serialize", "list", "encoded", since);
+                Ok(response)
             }
             "watch" => {
                 let options = ListOptions::parse(&context, &resource, true)?;
@@ -86,7 +98,7 @@ impl Api {
                 let target = Target { options, ..target };
                 check_names(&target, &mut object, true)?;
                 let written = self.create(&target, object).await?;
-                self.respond_object(201, &written.object, &resource, form)
+                self.answer_object(&context, 201, &written.object, &resource, form)
             }
             "update" => {
                 let options = WriteOptions::parse(&context, "UpdateOptions")?;
@@ -95,19 +107,19 @@ impl Api {
                 let target = Target { options, ..target };
                 check_names(&target, &mut object, false)?;
                 let written = self.update(&target, &move |_| Ok(object.clone()), false).await?;
-                self.respond_object(if written.created { 201 } else { 200 }, &written.object, &resource, form)
+                self.answer_object(&context, if written.created { 201 } else { 200 }, &written.object, &resource, form)
             }
             "patch" => {
                 let bytes = body::read(request_body).await?;
                 let written = self.patch(target, &parts.headers, &bytes).await?;
-                self.respond_object(if written.created { 201 } else { 200 }, &written.object, &resource, form)
+                self.answer_object(&context, if written.created { 201 } else { 200 }, &written.object, &resource, form)
             }
             "delete" => {
                 let options = self.delete_options(&context, &parts.headers, request_body).await?;
                 let deleted = self.delete(&target.deleting(&options), &options).await?;
                 match self.deletion_answer(&deleted, &resource) {
                     Some(status) => respond_value(200, &status, form),
-                    None => self.respond_object(200, &deleted.object, &resource, form),
+                    None => self.answer_object(&context, 200, &deleted.object, &resource, form),
                 }
             }
             "deletecollection" => {
@@ -118,6 +130,23 @@ impl Api {
             }
             _ => Err(Status::method_not_allowed()),
         }
+    }
+
+    /// One object as the answer. A request that is slow already tells how long that took.
+    fn answer_object(
+        &self,
+        context: &Context,
+        code: u16,
+        object: &Object,
+        resource: &Resource,
+        form: Representation,
+    ) -> Result<Response<Body>, Status> {
+        let since = Instant::now();
+        let response = self.respond_object(code, object, resource, form);
+        if since.duration_since(context.trace.start()) > SLOW {
+            context.trace.step("serialize", "object", "encoded", since);
+        }
+        response
     }
 
     async fn delete_options(
@@ -146,7 +175,7 @@ impl Api {
         let Some(sub) = resource.subresource(&target.subresource).cloned() else {
             return Err(Status::no_such_resource());
         };
-        if !sub.verbs.iter().any(|v| &**v == verb) {
+        if target.subresource != "proxy" && !sub.verbs.iter().any(|v| &**v == verb) {
             return Err(Status::method_not_allowed());
         }
         let bytes = body::read(request_body).await?;

@@ -3,11 +3,12 @@
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::apply::{Context, ConversionError, Converted, FieldSet, ResetFields, Versions, manager_name, track_update};
 use super::write::Target;
-use super::{Api, convert};
+use super::{Api, conversion, convert};
 use crate::registry::Resource;
 use crate::schema::Schema;
 
@@ -32,14 +33,62 @@ pub struct KindVersions<'a> {
     pub resource: &'a Resource,
     /// Where its other versions are found.
     pub api: &'a Api,
+    /// What a webhook has converted for this write.
+    pub conversions: &'a Conversions,
 }
 
 impl Versions for KindVersions<'_> {
     fn convert(&self, object: &Value, api_version: &str) -> Result<Converted, ConversionError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let other = self.api.registry.lookup(group, version, &self.resource.plural).ok_or(ConversionError::NoSuchVersion)?;
-        let stored = convert::to_storage(object.clone(), self.resource);
-        Ok(Converted { object: convert::to_version(stored, &other), schema: other.schema() })
+        let object = match conversion::webhook(self.resource) {
+            Some(_) => self.conversions.get(object, api_version).map_err(ConversionError::Failed)?,
+            None => convert::to_version(convert::to_storage(object.clone(), self.resource), &other),
+        };
+        Ok(Converted { object, schema: other.schema() })
+    }
+}
+
+/// Who owns what is worked out without waiting for anybody. Where a webhook has to convert an object for it, that is noted here; the write
+/// then has it converted and begins again.
+#[derive(Debug, Default)]
+pub struct Conversions(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    made: Vec<(Asked, Result<Value, String>)>,
+    wanted: Vec<Asked>,
+}
+
+/// An object, and the version that it is wanted in.
+type Asked = (Value, String);
+
+impl Conversions {
+    fn get(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        if object["apiVersion"] == *api_version {
+            return Ok(object.clone());
+        }
+        let mut noted = self.0.lock();
+        match noted.made.iter().find(|((from, to), _)| to == api_version && from == object) {
+            Some((_, made)) => made.clone(),
+            None => {
+                noted.wanted.push((object.clone(), api_version.to_owned()));
+                Err("the object has not been converted yet".into())
+            }
+        }
+    }
+}
+
+impl Api {
+    /// Has a webhook make the conversions that were found missing; answers whether there were any.
+    pub(super) async fn convert_wanted(&self, target: &Target) -> bool {
+        let wanted = std::mem::take(&mut target.conversions.0.lock().wanted);
+        let any = !wanted.is_empty();
+        for (object, version) in wanted {
+            let made = self.converter.convert(&target.resource, object.clone(), &version).await.map_err(|status| status.message);
+            target.conversions.0.lock().made.push(((object, version), made));
+        }
+        any
     }
 }
 
@@ -49,7 +98,21 @@ pub fn timestamp(now: Timestamp) -> String {
 }
 
 /// Records what a create or update changed as its manager's.
-pub fn track(api: &Api, target: &Target, schema: &Arc<Schema>, old: Option<&Value>, new: &mut Value) {
+pub async fn track(api: &Api, target: &Target, schema: &Arc<Schema>, old: Option<&Value>, new: &mut Value) {
+    if conversion::webhook(&target.resource).is_none() {
+        return track_once(api, target, schema, old, new);
+    }
+    loop {
+        let mut tracked = new.clone();
+        track_once(api, target, schema, old, &mut tracked);
+        if !api.convert_wanted(target).await {
+            *new = tracked;
+            return;
+        }
+    }
+}
+
+fn track_once(api: &Api, target: &Target, schema: &Arc<Schema>, old: Option<&Value>, new: &mut Value) {
     let resource = &*target.resource;
     let manager = manager_name(target.options.field_manager.as_deref().unwrap_or_default(), &target.context.user_agent);
     let (api_version, now) = (resource.group_version(), timestamp(api.clock.now()));
@@ -61,7 +124,7 @@ pub fn track(api: &Api, target: &Target, schema: &Arc<Schema>, old: Option<&Valu
         force: false,
         now: &now,
         reset_fields: reset_fields(target),
-        versions: &KindVersions { resource, api },
+        versions: &KindVersions { resource, api, conversions: &target.conversions },
     };
     track_update(old, new, schema, &context);
 }

@@ -130,7 +130,7 @@ impl ListOptions {
     }
 }
 
-fn integer(text: &str) -> Result<Option<i64>, Status> {
+pub(super) fn integer(text: &str) -> Result<Option<i64>, Status> {
     if text.is_empty() {
         return Ok(None);
     }

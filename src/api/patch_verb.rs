@@ -107,7 +107,7 @@ impl Api {
             force: target.options.force.unwrap_or(false),
             now: &now,
             reset_fields: fields::reset_fields(target),
-            versions: &fields::KindVersions { resource, api: self },
+            versions: &fields::KindVersions { resource, api: self, conversions: &target.conversions },
         };
         let mut new = apply::apply(live.as_deref(), applied, &schema, &context)?;
         default::apply_defaults(&mut new, resource);

@@ -1,6 +1,6 @@
 //! The reviews: questions in the form of objects that are answered and not stored. Who may do what (SubjectAccessReview
-//! and its relatives), who somebody is (TokenReview, SelfSubjectReview), and the TokenRequest that issues a token. Each
-//! is a function from a body to a body; decoding, authorisation of the request itself and the HTTP answer lie elsewhere.
+//! and its relatives) and who somebody is (TokenReview, SelfSubjectReview); [`super::token_requests`] issues tokens. Each is a
+//! function from a body to a body; decoding, authorisation of the request itself and the HTTP answer lie elsewhere.
 
 use std::sync::Arc;
 
@@ -8,14 +8,15 @@ use serde_json::{Map, Value, json};
 
 use crate::authn::bearer::Bearer;
 use crate::authn::keys::ServiceAccountKeys;
-use crate::authn::token_request::{Bound, EXTENDED_SECONDS, Reference, Request, WARN_ONLY_SECONDS};
 use crate::authn::{Now, Objects};
 use crate::authz::{Attributes, Authorizer, Decision};
+use crate::object::selector::{FieldSelector, LabelSelector};
 use crate::request::{RequestInfo, User};
 use crate::status::{FieldError, Status};
+use crate::validation::names;
 
 const AUTHORIZATION: &str = "authorization.k8s.io";
-const AUTHENTICATION: &str = "authentication.k8s.io";
+pub(super) const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// What the reviews ask.
 pub struct Reviews {
@@ -37,28 +38,28 @@ pub struct Reviews {
     pub now: Now,
 }
 
-/// A token that was issued.
-pub struct Issued {
-    /// The TokenRequest with its status.
-    pub review: Value,
-    /// The token's own id, for the audit annotation `authentication.kubernetes.io/issued-credential-id`.
-    pub credential_id: String,
-}
-
 impl Reviews {
     /// SubjectAccessReview: may somebody.
     pub async fn subject_access_review(&self, body: Value) -> Result<Value, Status> {
         let body = object(body)?;
-        let mut errors = check_metadata(&body, false);
-        errors.extend(check_spec(&body["spec"], true));
-        invalid(AUTHORIZATION, "SubjectAccessReview", errors)?;
+        let mut errors = check_spec(&body["spec"], true);
+        errors.extend(check_metadata(&body, false));
+        invalid(AUTHORIZATION, "", errors)?;
         let user = user_of(&body["spec"]);
         self.access(body, "SubjectAccessReview", user).await
     }
 
     /// LocalSubjectAccessReview: may somebody, asked by who may only ask about one namespace.
     pub async fn local_subject_access_review(&self, namespace: &str, body: Value) -> Result<Value, Status> {
-        let body = object(body)?;
+        let mut body = object(body)?;
+        let given = body["metadata"]["namespace"].as_str().unwrap_or_default();
+        if !given.is_empty() && given != namespace {
+            return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        }
+        if !body["metadata"].is_object() {
+            body["metadata"] = json!({});
+        }
+        body["metadata"]["namespace"] = namespace.into();
         let spec = &body["spec"];
         let mut errors = check_spec(spec, true);
         errors.extend(check_metadata(&body, true));
@@ -70,9 +71,9 @@ impl Reviews {
         }
         if spec["nonResourceAttributes"].is_object() {
             let detail = "disallowed on this kind of request";
-            errors.push(FieldError::invalid("spec.nonResourceAttributes", &spec["nonResourceAttributes"], detail));
+            errors.push(FieldError::invalid("spec.nonResourceAttributes", &internal(&spec["nonResourceAttributes"]), detail));
         }
-        invalid(AUTHORIZATION, "LocalSubjectAccessReview", errors)?;
+        invalid(AUTHORIZATION, "", errors)?;
         let user = user_of(&body["spec"]);
         self.access(body, "LocalSubjectAccessReview", user).await
     }
@@ -80,14 +81,20 @@ impl Reviews {
     /// SelfSubjectAccessReview: may I.
     pub async fn self_subject_access_review(&self, user: &Arc<User>, body: Value) -> Result<Value, Status> {
         let body = object(body)?;
-        let mut errors = check_metadata(&body, false);
-        errors.extend(check_spec(&body["spec"], false));
-        invalid(AUTHORIZATION, "SelfSubjectAccessReview", errors)?;
+        let mut errors = check_spec(&body["spec"], false);
+        errors.extend(check_metadata(&body, false));
+        invalid(AUTHORIZATION, "", errors)?;
         self.access(body, "SelfSubjectAccessReview", user.clone()).await
     }
 
     async fn access(&self, mut body: Value, kind: &str, user: Arc<User>) -> Result<Value, Status> {
         let info = Arc::new(request_info(&body["spec"]));
+        let attributes = &body["spec"]["resourceAttributes"];
+        let ignored: Vec<String> =
+            [("fieldSelector", fields(&attributes["fieldSelector"]).1), ("labelSelector", labels(&attributes["labelSelector"]).1)]
+                .into_iter()
+                .filter_map(|(key, ignored)| ignored.map(|how| format!("spec.resourceAttributes.{key} {how} due to parse error")))
+                .collect();
         let decision = self.authorizer.decide(&Attributes { user, info }).await;
         let mut status = Map::new();
         status.insert("allowed".into(), decision.is_allow().into());
@@ -97,13 +104,16 @@ impl Reviews {
         if !decision.reason().is_empty() {
             status.insert("reason".into(), decision.reason().into());
         }
+        if !ignored.is_empty() {
+            status.insert("evaluationError".into(), ignored.join("; ").into());
+        }
         answer(&mut body, AUTHORIZATION, kind, status.into());
         Ok(body)
     }
 
     /// SelfSubjectRulesReview: what may I in a namespace.
     pub fn self_subject_rules_review(&self, user: &User, body: Value) -> Result<Value, Status> {
-        let mut body = object(body)?;
+        let body = object(body)?;
         let namespace = body["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
         if namespace.is_empty() {
             return Err(Status::bad_request("no namespace on request"));
@@ -116,8 +126,9 @@ impl Reviews {
         if !rules.errors.is_empty() {
             status.insert("evaluationError".into(), aggregate(&rules.errors).into());
         }
-        answer(&mut body, AUTHORIZATION, "SelfSubjectRulesReview", status.into());
-        Ok(body)
+        let mut answered = json!({"metadata": {}, "spec": {}});
+        answer(&mut answered, AUTHORIZATION, "SelfSubjectRulesReview", status.into());
+        Ok(answered)
     }
 
     /// SelfSubjectReview: who am I.
@@ -154,124 +165,14 @@ impl Reviews {
         answer(&mut body, AUTHENTICATION, "TokenReview", status);
         Ok(body)
     }
-
-    /// TokenRequest: a token for a service account.
-    pub fn token_request(&self, namespace: &str, name: &str, body: Value) -> Result<Issued, Status> {
-        let mut body = object(body)?;
-        let account = self.objects.get("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found("", "serviceaccounts", name))?;
-        for (key, expected) in [("name", name), ("namespace", namespace)] {
-            let given = body["metadata"][key].as_str().unwrap_or_default();
-            if !given.is_empty() && given != expected {
-                let text = format!("the {key} of the object ({given}) does not match the {key} on the URL ({expected})");
-                return Err(Status::bad_request(text));
-            }
-        }
-        let spec = body["spec"].take();
-        let asked = spec["expirationSeconds"].as_i64().unwrap_or(3600);
-        check_expiration(asked)?;
-        let lifetime = if self.max_token_seconds > 0 { asked.min(self.max_token_seconds) } else { asked };
-        let mut audiences = strings(&spec["audiences"]);
-        if audiences.is_empty() {
-            audiences.clone_from(&self.audiences);
-        }
-        let bound = self.bound(namespace, name, &spec["boundObjectRef"])?;
-        let for_us = audiences.iter().all(|a| self.audiences.contains(a));
-        // The kubelet's token: it lives on for programs that read it only once, but the audit log shows who they are.
-        let warns = matches!(bound, Bound::Pod(..)) && lifetime == WARN_ONLY_SECONDS && for_us;
-        let now = (self.now)();
-        let credential_id = uuid::Uuid::new_v4().to_string();
-        let request = Request {
-            issuer: &self.issuer,
-            audiences: &audiences,
-            namespace,
-            service_account: Reference::to(&account),
-            bound,
-            now: now.as_second(),
-            seconds: if warns { EXTENDED_SECONDS } else { lifetime },
-            warn_after: warns.then_some(lifetime),
-            id: &credential_id,
-        };
-        let keys = self.keys.load();
-        let key = keys.signing.as_ref().ok_or_else(|| Status::internal("this server has no key to sign tokens with"))?;
-        let token = key.sign(&request.claims()).map_err(Status::internal)?;
-        let expires = now.checked_add(jiff::SignedDuration::from_secs(lifetime)).map_err(Status::internal)?;
-        body["metadata"] = json!({
-            "name": name, "namespace": namespace, "uid": account["metadata"]["uid"], "creationTimestamp": seconds(now),
-        });
-        body["spec"] = json!({
-            "audiences": audiences, "expirationSeconds": lifetime, "boundObjectRef": spec["boundObjectRef"],
-        });
-        answer(&mut body, AUTHENTICATION, "TokenRequest", json!({"token": token, "expirationTimestamp": seconds(expires)}));
-        Ok(Issued { review: body, credential_id })
-    }
-
-    /// Finds what a token is to be bound to.
-    fn bound(&self, namespace: &str, account: &str, reference: &Value) -> Result<Bound, Status> {
-        if !reference.is_object() {
-            return Ok(Bound::Nothing);
-        }
-        let text = |key: &str| reference[key].as_str().unwrap_or_default();
-        let (kind, version, name) = (text("kind"), text("apiVersion"), text("name"));
-        let (plural, scope) = match (version, kind) {
-            ("v1", "Pod") => ("pods", namespace),
-            ("v1", "Secret") => ("secrets", namespace),
-            ("v1", "Node") => ("nodes", ""),
-            _ => return Err(Status::bad_request(format!("cannot bind token to object of type {}, Kind={kind}", group_version(version)))),
-        };
-        let object = self.objects.get(plural, scope, name).ok_or_else(|| Status::not_found("", plural, name))?;
-        let found = Reference::to(&object);
-        if kind == "Pod" && object["spec"]["serviceAccountName"].as_str().unwrap_or_default() != account {
-            let text = format!("cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name.");
-            return Err(Status::bad_request(text));
-        }
-        let uid = text("uid");
-        if !uid.is_empty() && uid != found.uid {
-            let why = format!(
-                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
-            );
-            return Err(Status::conflict("", kind, name, &why));
-        }
-        Ok(match kind {
-            "Pod" => {
-                let node =
-                    object["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()).map(|node| match self.objects.get("nodes", "", node) {
-                        Some(object) => Reference::to(&object),
-                        None => Reference { name: node.to_owned(), uid: String::new() },
-                    });
-                Bound::Pod(found, node)
-            }
-            "Secret" => Bound::Secret(found),
-            _ => Bound::Node(found),
-        })
-    }
-}
-
-/// `g/v` the way Go prints a GroupVersion in such messages.
-fn group_version(version: &str) -> String {
-    match version.split_once('/') {
-        Some((group, version)) => format!("{group}/{version}"),
-        None => format!("/{version}"),
-    }
 }
 
 /// A review is an object; nothing else can be asked or answered.
-fn object(body: Value) -> Result<Value, Status> {
+pub(super) fn object(body: Value) -> Result<Value, Status> {
     if body.is_object() { Ok(body) } else { Err(Status::bad_request("the request body is not an object")) }
 }
 
-fn check_expiration(seconds: i64) -> Result<(), Status> {
-    let field = "spec.expirationSeconds";
-    let mut errors = Vec::new();
-    if seconds < 600 {
-        errors.push(FieldError::invalid(field, &json!(seconds), "may not specify a duration less than 10 minutes"));
-    }
-    if seconds > 1 << 32 {
-        errors.push(FieldError::invalid(field, &json!(seconds), "may not specify a duration larger than 2^32 seconds"));
-    }
-    invalid(AUTHENTICATION, "TokenRequest", errors)
-}
-
-fn invalid(group: &str, kind: &str, errors: Vec<FieldError>) -> Result<(), Status> {
+pub(super) fn invalid(group: &str, kind: &str, errors: Vec<FieldError>) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(group, kind, "", errors)) }
 }
 
@@ -291,30 +192,30 @@ fn check_metadata(body: &Value, local: bool) -> Vec<FieldError> {
 fn check_spec(spec: &Value, of_others: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    match (resource.is_object(), other.is_object()) {
-        (true, true) => errors.push(FieldError::invalid(
-            "spec.nonResourceAttributes",
-            other,
-            "cannot be specified in combination with resourceAttributes",
-        )),
-        (false, false) => {
-            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, detail));
-        }
-        _ => {}
+    if resource.is_object() == other.is_object() {
+        let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(FieldError::invalid("spec", &internal(other), detail));
     }
     if of_others && spec["user"].as_str().unwrap_or_default().is_empty() && strings(&spec["groups"]).is_empty() {
         errors.push(FieldError::invalid("spec.user", &json!(""), "at least one of user or group must be specified"));
     }
     for key in ["fieldSelector", "labelSelector"] {
         if resource[key].is_object() {
-            check_selector(&resource[key], &format!("spec.resourceAttributes.{key}"), &mut errors);
+            check_selector(&resource[key], &format!("spec.resourceAttributes.{key}"), key == "labelSelector", &mut errors);
         }
     }
     errors
 }
 
-fn check_selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// Attributes as messages show them: in a real server they are a type that names its fields otherwise.
+fn internal(attributes: &Value) -> Value {
+    match attributes.is_object() {
+        true => json!({"Path": attributes["path"].as_str().unwrap_or_default(), "Verb": attributes["verb"].as_str().unwrap_or_default()}),
+        false => Value::Null,
+    }
+}
+
+fn check_selector(selector: &Value, path: &str, of_labels: bool, errors: &mut Vec<FieldError>) {
     let raw = selector["rawSelector"].as_str().unwrap_or_default();
     let requirements = selector["requirements"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !raw.is_empty() && !requirements.is_empty() {
@@ -327,7 +228,8 @@ fn check_selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     for (i, requirement) in requirements.iter().enumerate() {
         let path = format!("{path}.requirements[{i}]");
-        if requirement["key"].as_str().unwrap_or_default().is_empty() {
+        let key = requirement["key"].as_str().unwrap_or_default();
+        if !of_labels && key.is_empty() {
             errors.push(FieldError::required(format!("{path}.key"), "must be specified"));
         }
         let values = strings(&requirement["values"]);
@@ -341,7 +243,17 @@ fn check_selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             )),
             "Exists" | "DoesNotExist" => {}
-            other => errors.push(FieldError::invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator")),
+            // A newer client may know operators that this server does not: the term is then left out of the question.
+            _ => {}
+        }
+        if of_labels {
+            let mut wrong = |field: &str, value: &str, why: Vec<String>| {
+                errors.extend(why.into_iter().map(|why| FieldError::invalid(format!("{path}.{field}"), &json!(value), why)));
+            };
+            wrong("key", key, names::qualified(key));
+            for (i, value) in values.iter().enumerate() {
+                wrong(&format!("values[{i}]"), value, names::label_value(value));
+            }
         }
     }
 }
@@ -367,8 +279,8 @@ pub fn request_info(spec: &Value) -> RequestInfo {
             resource: text("resource"),
             subresource: text("subresource"),
             name: text("name"),
-            label_selector: selector(&attributes["labelSelector"]),
-            field_selector: selector(&attributes["fieldSelector"]),
+            label_selector: labels(&attributes["labelSelector"]).0,
+            field_selector: fields(&attributes["fieldSelector"]).0,
             ..RequestInfo::default()
         };
     }
@@ -376,28 +288,63 @@ pub fn request_info(spec: &Value) -> RequestInfo {
     RequestInfo { special_verb: text("verb"), path: text("path"), ..RequestInfo::default() }
 }
 
-/// A selector as a query would write it.
-fn selector(selector: &Value) -> String {
-    if let Some(raw) = selector["rawSelector"].as_str().filter(|raw| !raw.is_empty()) {
-        return raw.to_owned();
-    }
-    let requirements = selector["requirements"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let terms = requirements.iter().map(|requirement| {
-        let key = requirement["key"].as_str().unwrap_or_default();
-        let values = strings(&requirement["values"]);
-        match (requirement["operator"].as_str().unwrap_or_default(), values.as_slice()) {
-            ("In", [one]) => format!("{key}={one}"),
-            ("NotIn", [one]) => format!("{key}!={one}"),
-            ("In", many) => format!("{key} in ({})", many.join(",")),
-            ("NotIn", many) => format!("{key} notin ({})", many.join(",")),
-            ("DoesNotExist", _) => format!("!{key}"),
-            _ => key.to_owned(),
-        }
-    });
-    terms.collect::<Vec<_>>().join(",")
+/// How much of a selector was left out because it says nothing that this server understands.
+type Ignored = Option<&'static str>;
+
+/// A label selector as a query would write it.
+fn labels(selector: &Value) -> (String, Ignored) {
+    terms(
+        selector,
+        |text| LabelSelector::parse(text).is_ok(),
+        |key, operator, values| {
+            let term = match (operator, values) {
+                ("In", [one]) => format!("{key}={one}"),
+                ("NotIn", [one]) => format!("{key}!={one}"),
+                ("In", many) => format!("{key} in ({})", many.join(",")),
+                ("NotIn", many) => format!("{key} notin ({})", many.join(",")),
+                ("Exists", _) => key.to_owned(),
+                ("DoesNotExist", _) => format!("!{key}"),
+                _ => return None,
+            };
+            LabelSelector::parse(&term).is_ok().then_some(term)
+        },
+    )
 }
 
-fn strings(list: &Value) -> Vec<String> {
+/// A field selector as a query would write it. It knows only whether a field has a value.
+fn fields(selector: &Value) -> (String, Ignored) {
+    let escaped = |value: &str| value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+    terms(
+        selector,
+        |text| FieldSelector::parse(text).is_ok(),
+        |key, operator, values| match (operator, values) {
+            ("In", [one]) => Some(format!("{key}={}", escaped(one))),
+            ("NotIn", [one]) => Some(format!("{key}!={}", escaped(one))),
+            _ => None,
+        },
+    )
+}
+
+/// The terms of a selector, those left out that `write` cannot write: a question with fewer terms is about more, and so the stricter one.
+fn terms(selector: &Value, reads: impl Fn(&str) -> bool, write: impl Fn(&str, &str, &[String]) -> Option<String>) -> (String, Ignored) {
+    if let Some(raw) = selector["rawSelector"].as_str().filter(|raw| !raw.is_empty()) {
+        return if reads(raw) { (raw.to_owned(), None) } else { (String::new(), Some("ignored")) };
+    }
+    let requirements = selector["requirements"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let term = |requirement: &Value| {
+        let text = |key: &str| requirement[key].as_str().unwrap_or_default().to_owned();
+        write(&text("key"), &text("operator"), &strings(&requirement["values"]))
+    };
+    let terms: Vec<String> = requirements.iter().filter_map(term).collect();
+    let ignored = match (terms.len(), requirements.len()) {
+        (known, all) if known == all => None,
+        (0, _) => Some("ignored"),
+        _ => Some("partially ignored"),
+    };
+    (terms.join(","), ignored)
+}
+
+pub(super) fn strings(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
@@ -405,12 +352,12 @@ fn aggregate(errors: &[String]) -> String {
     if let [one] = errors { one.clone() } else { format!("[{}]", errors.join(", ")) }
 }
 
-fn seconds(time: jiff::Timestamp) -> String {
+pub(super) fn seconds(time: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
 /// The body with kind, version and answer filled in.
-fn answer(body: &mut Value, group: &str, kind: &str, status: Value) {
+pub(super) fn answer(body: &mut Value, group: &str, kind: &str, status: Value) {
     if body["apiVersion"].as_str().unwrap_or_default().is_empty() {
         body["apiVersion"] = format!("{group}/v1").into();
     }

@@ -44,6 +44,7 @@ impl Api {
                 let body = self.admit(&target, Operation::Create, body).await?;
                 let issued = self.reviews.token_request(&target.namespace, &target.name, body)?;
                 target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", issued.credential_id));
+                issued.warning.into_iter().for_each(|warning| target.context.trace.warn(warning));
                 Ok(Answer::Value(201, issued.review))
             }
             ("pods", "log") => self.log(target).await,
@@ -75,8 +76,7 @@ impl Api {
                     Ok(Answer::Object(self.update(&target, &move |_| Ok(object.clone()), false).await?.object))
                 }
             },
-            ("pods", _) | ("services", "proxy") => self.connect(target).await,
-            _ => Err(Status::new(501, "NotImplemented", format!("{} is not served here yet", target.subresource))),
+            _ => self.connect(target, parts, bytes).await,
         }
     }
 
@@ -93,59 +93,6 @@ impl Api {
             Ok(object)
         };
         self.update(target, &make, false).await
-    }
-
-    /// The log of a container, from the kubelet of the Pod's node.
-    async fn log(&self, target: &Target) -> Result<Answer, Status> {
-        let pod = self.get(&target.context, &target.resource).await?;
-        let pod = pod.value();
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        if node.is_empty() {
-            // Nothing has run, so there is nothing to show.
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = http::StatusCode::NO_CONTENT;
-            return Ok(Answer::Response(response));
-        }
-        let asked = target.context.parameter("container").unwrap_or_default();
-        let container = container_of(pod, &target.name, &asked)?;
-        let Some(kubelet) = self.nodes.server(node) else { return Err(Status::not_found("", "pods", node)) };
-        let path = format!("/containerLogs/{}/{}/{container}", target.namespace, target.name);
-        let response = kubelet.get(&path, &target.context.query).await.map(Body::new);
-        match response.status().as_u16() {
-            200 => Ok(Answer::Response(response)),
-            code => {
-                // The kubelet answers in plain text; clients of this API read a Status.
-                let text = super::body::read(response.into_body()).await?;
-                let reason = if code == 404 { "NotFound" } else { "BadRequest" };
-                Err(Status::new(code, reason, String::from_utf8_lossy(&text).trim_end()))
-            }
-        }
-    }
-
-    /// A connection to a Pod or Service: what can be said before anybody is connected.
-    async fn connect(&self, target: &Target) -> Result<Answer, Status> {
-        let object = self.get(&target.context, &target.resource).await?;
-        let object = object.value();
-        let is_empty = |value: &Value| value.as_str().is_none_or(str::is_empty);
-        match (&*target.resource.plural, target.subresource.as_str()) {
-            ("pods", "proxy") if is_empty(&object["status"]["podIP"]) => Err(Status::bad_request("address not allowed")),
-            ("pods", "exec" | "attach" | "portforward") if is_empty(&object["spec"]["nodeName"]) => {
-                Err(Status::bad_request(format!("pod {} does not have a host assigned", target.name)))
-            }
-            ("services", "proxy") if !self.has_endpoints(target).await? => {
-                let name = target.name.split(':').nth(1).unwrap_or(&target.name);
-                Err(Status::new(503, "ServiceUnavailable", format!("no endpoints available for service {name:?}")))
-            }
-            _ => Err(Status::new(501, "NotImplemented", format!("{} is not served here yet", target.subresource))),
-        }
-    }
-
-    async fn has_endpoints(&self, target: &Target) -> Result<bool, Status> {
-        let Some(resource) = self.registry.lookup("", "v1", "endpoints") else { return Ok(false) };
-        let topic = self.state.topic(&resource.storage).await.map_err(super::read::store_error)?;
-        let endpoints = topic.get(&key(&resource, &target.namespace, &target.name));
-        let subsets = endpoints.as_ref().and_then(|e| e.value()["subsets"].as_array());
-        Ok(subsets.is_some_and(|subsets| subsets.iter().any(|s| s["addresses"].as_array().is_some_and(|a| !a.is_empty()))))
     }
 
     async fn scale(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
@@ -312,32 +259,6 @@ impl Api {
         })
         .await
         .map(|_| ())
-    }
-}
-
-/// The container whose log is meant: the one that was named, or the only one.
-fn container_of(pod: &Value, name: &str, asked: &str) -> Result<String, Status> {
-    let list = |field: &str| pod["spec"][field].as_array().into_iter().flatten().filter_map(|c| c["name"].as_str()).collect::<Vec<_>>();
-    let (main, init, ephemeral) = (list("containers"), list("initContainers"), list("ephemeralContainers"));
-    if !asked.is_empty() {
-        return match main.iter().chain(&init).chain(&ephemeral).any(|c| *c == asked) {
-            true => Ok(asked.to_owned()),
-            false => Err(Status::bad_request(format!("container {asked} is not valid for pod {name}"))),
-        };
-    }
-    match (main.as_slice(), init.is_empty()) {
-        ([only], true) => Ok((*only).to_owned()),
-        _ if pod.pointer("/metadata/annotations/kubectl.kubernetes.io~1default-container").is_some() || main.len() == 1 => {
-            let default = pod.pointer("/metadata/annotations/kubectl.kubernetes.io~1default-container").and_then(Value::as_str);
-            Ok(default.or(main.first().copied()).unwrap_or_default().to_owned())
-        }
-        _ => {
-            let mut text = format!("a container name must be specified for pod {name}, choose one of: [{}]", main.join(" "));
-            if !init.is_empty() {
-                text.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
-            }
-            Err(Status::bad_request(text))
-        }
     }
 }
 

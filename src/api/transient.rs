@@ -35,6 +35,7 @@ impl Api {
         let expected =
             Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom: false };
         let body = decode_kind(&target.context, &parts.headers, bytes, expected, FieldValidation::Warn)?;
+        target.context.understand(&body);
         let answer = match &*resource.plural {
             "subjectaccessreviews" => self.reviews.subject_access_review(body).await?,
             "localsubjectaccessreviews" => self.reviews.local_subject_access_review(&target.namespace, body).await?,

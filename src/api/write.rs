@@ -43,6 +43,8 @@ pub struct Target {
     pub subresource: String,
     /// The options.
     pub options: WriteOptions,
+    /// What a webhook has converted so that owners of fields in other versions are known.
+    pub conversions: Arc<fields::Conversions>,
 }
 
 impl Target {
@@ -53,7 +55,7 @@ impl Target {
             None => (self.resource.group.clone(), self.resource.version.clone(), self.resource.kind.clone()),
         };
         // A policy may quote what is stored: audit has to know what it must not repeat.
-        if let Some(old) = old.as_ref().filter(|_| &*self.resource.plural == "secrets" && self.resource.group.is_empty()) {
+        if let Some(old) = old.as_ref().filter(|_| self.is_secret()) {
             self.context.guard(old.clone());
         }
         Write {
@@ -71,6 +73,19 @@ impl Target {
             dry_run: self.options.dry_run,
             reinvocation: crate::admission::Reinvocation::default(),
         }
+    }
+
+    fn is_secret(&self) -> bool {
+        &*self.resource.plural == "secrets" && self.resource.group.is_empty()
+    }
+
+    /// The object as mutating admission left it: a policy behind it may quote that too.
+    fn mutated(&self, write: &mut Write) -> Value {
+        let object = write.object.take().unwrap_or_default();
+        if self.is_secret() {
+            self.context.guard_new(&object);
+        }
+        object
     }
 
     fn not_found(&self) -> Status {
@@ -98,10 +113,9 @@ impl Api {
     pub async fn create(&self, target: &Target, object: Value) -> Result<Written, Status> {
         let mut target = target.clone();
         let generate = meta(&object, "name").is_empty() && !meta(&object, "generateName").is_empty();
-        for _ in 1..NAME_TRIES {
-            let result = self.create_once(&mut target, object.clone()).await;
-            match result {
-                Err(status) if generate && status.reason == "AlreadyExists" => target.name.clear(),
+        for _ in 1..if generate { NAME_TRIES } else { 1 } {
+            match self.create_once(&mut target, object.clone()).await {
+                Err(status) if status.reason == "AlreadyExists" => target.name.clear(),
                 other => return other,
             }
         }
@@ -119,15 +133,17 @@ impl Api {
         target.name = meta(&object, "name").to_owned();
         let schema = resource.schema();
         if !target.options.is_apply {
-            fields::track(self, target, &schema, None, &mut object);
+            fields::track(self, target, &schema, None, &mut object).await;
         }
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
-        let mut object = write.object.take().unwrap_or_default();
+        let mut object = target.mutated(&mut write);
         self.fill_system_fields(&mut object);
         target.name = meta(&object, "name").to_owned();
         default::apply_defaults(&mut object, &resource);
         strategy::prepare_for_create(self, &resource, &target.user, &mut object).await?;
+        // As on a real server, before validation: who may not hand on a right hears that and not how to write it.
+        self.escalation.check(&target.user, &target.context.info, None, &object).await?;
         let errors = validation::create(&resource, &object);
         if !errors.is_empty() {
             strategy::release(self, &resource, &object);
@@ -136,7 +152,6 @@ impl Api {
         if resource.custom.is_none() {
             validation::warnings::create(&resource, &object).into_iter().for_each(|warning| target.context.trace.warn(warning));
         }
-        self.escalation.check(&target.user, &resource.group, &resource.plural, None, &object).await?;
         write.name = meta(&object, "name").to_owned();
         write.object = Some(object);
         let admitted = self.admission.validate(&write).await;
@@ -190,14 +205,20 @@ impl Api {
                 if !create {
                     return Err(target.not_found());
                 }
-                let object = make(None)?;
+                let object = match make(None) {
+                    Err(_) if self.convert_wanted(target).await => continue,
+                    made => made?,
+                };
                 match self.create(target, object).await {
                     Err(status) if status.reason == "AlreadyExists" => continue,
                     other => return other,
                 }
             };
             let seen = self.converted_one(old.clone(), resource).await?;
-            let new = make(Some(&seen))?;
+            let new = match make(Some(&seen)) {
+                Err(_) if self.convert_wanted(target).await => continue,
+                made => made?,
+            };
             // An update that says which revision it is about gets its conflict; one that does not is tried again.
             let given = meta(&new, "resourceVersion").to_owned();
             match self.update_once(target, &old, &seen, new).await? {
@@ -219,13 +240,14 @@ impl Api {
         strategy::isolate(resource, phase, &before, &mut new);
         let schema = resource.schema();
         if !target.options.is_apply {
-            fields::track(self, target, &schema, Some(&before), &mut new);
+            fields::track(self, target, &schema, Some(&before), &mut new).await;
         }
         let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
         self.admission.mutate(&mut write).await?;
-        let mut new = write.object.take().unwrap_or_default();
+        let mut new = target.mutated(&mut write);
         default::apply_defaults(&mut new, resource);
         strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
+        self.escalation.check(&target.user, &target.context.info, Some(&before), &new).await?;
         let errors = validation::update(resource, &target.subresource, &new, &before);
         if !errors.is_empty() {
             strategy::settle(self, resource, &before, &new, false);
@@ -234,7 +256,6 @@ impl Api {
         if resource.custom.is_none() && phase == Phase::Main {
             validation::warnings::update(resource, &new, &before).into_iter().for_each(|warning| target.context.trace.warn(warning));
         }
-        self.escalation.check(&target.user, &resource.group, &resource.plural, Some(&before), &new).await?;
         write.object = Some(new);
         let admitted = self.admission.validate(&write).await;
         let mut new = write.object.take().unwrap_or_default();

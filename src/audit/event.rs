@@ -1,6 +1,7 @@
 //! An audit event, `audit.k8s.io/v1`, and the [`Story`] that Usher keeps with it: what the trace of the request tells. Sinks get
 //! the event alone, as a real server writes it; the archive keeps both.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -24,6 +25,18 @@ pub enum Level {
     RequestResponse,
 }
 
+impl Level {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::None => "None",
+            Level::Metadata => "Metadata",
+            Level::Request => "Request",
+            Level::RequestResponse => "RequestResponse",
+        }
+    }
+}
+
 /// Where in its life a request was when the event was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
@@ -38,14 +51,26 @@ pub enum Stage {
     Panic,
 }
 
+impl Stage {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::RequestReceived => "RequestReceived",
+            Stage::ResponseStarted => "ResponseStarted",
+            Stage::ResponseComplete => "ResponseComplete",
+            Stage::Panic => "Panic",
+        }
+    }
+}
+
 /// One audit event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Event {
     /// Always `Event`.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// Always `audit.k8s.io/v1`.
-    pub api_version: String,
+    pub api_version: Cow<'static, str>,
     /// How much is recorded.
     pub level: Level,
     /// The request's id.
@@ -57,7 +82,7 @@ pub struct Event {
     #[serde(rename = "requestURI")]
     pub request_uri: String,
     /// Its verb.
-    pub verb: String,
+    pub verb: Cow<'static, str>,
     /// Who asked.
     pub user: UserInfo,
     /// Whom they were taken for.

@@ -157,7 +157,7 @@ fn cloud_logging(payload: &Value, entry: &Value) -> Option<Event> {
         audit_id: id,
         stage: Stage::ResponseComplete,
         request_uri: if object_ref.is_some() { path } else { format!("/{name}") },
-        verb,
+        verb: verb.into(),
         user: UserInfo { username: text(payload, "/authenticationInfo/principalEmail"), ..UserInfo::default() },
         source_ips: Some(text(payload, "/requestMetadata/callerIp")).filter(|ip| !ip.is_empty()).into_iter().collect(),
         user_agent: text(payload, "/requestMetadata/callerSuppliedUserAgent"),
@@ -248,7 +248,7 @@ mod tests {
         });
         let event = line(&entry.to_string()).unwrap().remove(0);
         let object = event.object_ref.clone().unwrap();
-        assert_eq!((event.audit_id.as_str(), event.verb.as_str(), event.code()), ("audit-1", "create", 403));
+        assert_eq!((event.audit_id.as_str(), &*event.verb, event.code()), ("audit-1", "create", 403));
         assert_eq!(event.request_uri, "/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings/admins");
         assert_eq!(
             (&*object.api_group, &*object.resource, &*object.namespace, &*object.name),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::request::Step;
 
 /// Requests up to this are not worth a note.
-const SLOW: Duration = Duration::from_millis(500);
+pub const SLOW: Duration = Duration::from_millis(500);
 
 const PREFIX: &str = "apiserver.latency.k8s.io/";
 
@@ -25,10 +25,13 @@ pub fn annotate(annotations: &mut BTreeMap<String, String>, took: Duration, step
     let parts = [
         ("authentication", of("authenticate")),
         ("authorization", of("authorize")),
+        ("impersonation", of("impersonate")),
         ("mutating-webhook", webhooks("mutate").sum()),
         // They are called at the same time.
         ("validating-webhook", webhooks("validate").max().unwrap_or_default()),
         ("etcd", of("store")),
+        ("serialize-response-object", of("serialize")),
+        ("response-write", of("respond")),
         ("total", took),
     ];
     for (name, duration) in parts.into_iter().filter(|(_, duration)| !duration.is_zero()) {

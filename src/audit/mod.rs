@@ -10,7 +10,7 @@ pub mod expression;
 pub mod facets;
 pub mod filter;
 pub mod import;
-mod latency;
+pub mod latency;
 pub mod otlp;
 pub mod policy;
 mod queue;

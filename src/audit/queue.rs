@@ -7,6 +7,9 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
+/// Room for so many items stays.
+const KEPT: usize = 4096;
+
 /// A bounded queue.
 pub struct Queue<T> {
     state: Mutex<State<T>>,
@@ -50,10 +53,16 @@ impl<T> Queue<T> {
 
     /// Waits for an item, then for others that may come with it, and takes them all; `None` once the queue is closed and empty.
     pub fn take(&self, gather: Duration) -> Option<Vec<T>> {
+        let mut items = Vec::new();
+        self.take_into(&mut items, gather).then_some(items)
+    }
+
+    /// The same into a vector that has been emptied, whose room the queue goes on with; `false` once the queue is closed and empty.
+    pub fn take_into(&self, into: &mut Vec<T>, gather: Duration) -> bool {
         let mut state = self.state.lock();
         while state.items.is_empty() {
             if state.closed {
-                return None;
+                return false;
             }
             self.filled.wait(&mut state);
         }
@@ -62,8 +71,11 @@ impl<T> Queue<T> {
             while !state.closed && state.items.len() < self.enough && !self.filled.wait_until(&mut state, end).timed_out() {}
         }
         state.bytes = 0;
-        let capacity = state.items.len().min(1024);
-        Some(std::mem::replace(&mut state.items, Vec::with_capacity(capacity)))
+        into.clear();
+        // What one burst needed is not held for ever.
+        into.shrink_to(KEPT);
+        std::mem::swap(&mut state.items, into);
+        true
     }
 
     /// Says that so many items more have been dealt with.

@@ -76,7 +76,7 @@ impl Usage {
         let Some(object) = event.object_ref.as_ref().filter(|object| !object.resource.is_empty()) else {
             let path = event.request_uri.split('?').next().unwrap_or_default();
             if self.options.include_default || !is_default_path(path, &event.verb) {
-                self.paths.entry(path.to_owned()).or_default().insert(event.verb.clone());
+                self.paths.entry(path.to_owned()).or_default().insert(event.verb.to_string());
             }
             return;
         };
@@ -86,7 +86,7 @@ impl Usage {
         }
         // A Namespace lies in no namespace, though its requests name one.
         let namespace = if object.resource == "namespaces" { "" } else { object.namespace.as_str() };
-        let name = match event.verb.as_str() {
+        let name = match &*event.verb {
             "create" | "deletecollection" => None,
             "list" | "watch" => named_by_selector(&event.request_uri).filter(|name| *name == object.name || object.name.is_empty()),
             _ => Some(object.name.clone()).filter(|name| !name.is_empty()),
@@ -94,7 +94,7 @@ impl Usage {
         let target = (object.api_group.clone(), resource);
         self.used(namespace, target.clone(), &event.verb, name);
         // An apply, a patch or an update that made the object needed the right to create it.
-        if event.code() == 201 && matches!(event.verb.as_str(), "patch" | "update") && object.subresource.is_empty() {
+        if event.code() == 201 && matches!(&*event.verb, "patch" | "update") && object.subresource.is_empty() {
             self.used(namespace, target, "create", None);
         }
     }

@@ -1,6 +1,7 @@
 //! What the request path hands to the recorder, and how an event is made of it. A [`Record`] costs a handful of reference counts;
 //! everything that allocates, decodes or formats happens here, on the recorder's thread.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,22 @@ const LONGEST_AGENT: usize = 1024;
 /// Said of an event from which a body was left out because it is too large.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
+/// Who cannot be answered in any form that they take is answered in none, and a real server has no object to record.
+const NOT_ACCEPTABLE: u16 = 406;
+
 /// Annotations that a real server keeps at the level Request and above only.
 const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
+
+/// Annotations whose values are JSON.
+const ADMISSION: &str = ".admission.k8s.io/";
+
+/// JSON as Go writes it: a page that shows it is not led astray.
+fn escaped(json: String) -> String {
+    if !json.contains(['<', '>', '&']) {
+        return json;
+    }
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
 
 /// A request at one stage of its life.
 pub struct Record {
@@ -41,9 +56,9 @@ pub struct Record {
     /// What the policy wants of it, where that was asked while the request was under way.
     pub scope: Option<Scope>,
     /// The body of the request, if it was captured.
-    pub request: Option<Captured>,
+    pub request: Option<Box<Captured>>,
     /// The body of the response, if it was captured.
-    pub response: Option<Captured>,
+    pub response: Option<Box<Captured>>,
     /// Whether another stage follows, which then takes the trace.
     pub goes_on: bool,
 }
@@ -138,7 +153,7 @@ impl Captured {
 /// Whoever can read bodies: the REST interface, which knows kinds and encodings.
 pub trait Bodies: Send + Sync {
     /// The object in the body of a request, as an audit event shows it.
-    fn request(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value>;
+    fn request<'a>(&self, context: &'a Context, content_type: &str, bytes: &[u8]) -> Option<Cow<'a, Value>>;
     /// The object in the body of a response that is not JSON.
     fn response(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value>;
 }
@@ -146,7 +161,7 @@ pub trait Bodies: Send + Sync {
 impl Record {
     /// How many bytes it keeps alive, about.
     pub fn weight(&self) -> usize {
-        let body = |captured: &Option<Captured>| captured.as_ref().map_or(0, Captured::len);
+        let body = |captured: &Option<Box<Captured>>| captured.as_ref().map_or(0, |captured| captured.len());
         512 + body(&self.request) + body(&self.response)
     }
 
@@ -167,15 +182,19 @@ impl Record {
             audit_id: context.audit_id.to_string(),
             stage: self.stage,
             request_uri: redact::uri(&arrival.uri),
-            verb: context.info.verb.to_owned(),
+            verb: context.info.verb.into(),
             user: context.authenticated().map(|user| UserInfo::from(&**user)).unwrap_or_default(),
             source_ips: source::addresses(arrival.forwarded_for.as_ref(), arrival.real_ip.as_ref(), arrival.peer),
             user_agent: agent(&context.user_agent),
-            object_ref: object_reference(context, self.stage, wrote.as_ref().map(|wrote| wrote.name.as_str())),
+            object_ref: object_reference(context, self.stage),
             response_status: self.ending.status(),
             request_received_timestamp: Some(arrival.received),
             stage_timestamp: Some(self.at),
-            annotations: annotations.into_iter().filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION)).collect(),
+            annotations: annotations
+                .into_iter()
+                .filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION))
+                .map(|(key, value)| if key.contains(ADMISSION) { (key, escaped(value)) } else { (key, value) })
+                .collect(),
             ..Event::default()
         };
         if self.stage != Stage::RequestReceived {
@@ -187,24 +206,12 @@ impl Record {
             latency::annotate(&mut event.annotations, self.took, &steps);
         }
         let mut secrets = redact::Secrets::of(&context.info, self.request.as_ref().is_some_and(|captured| !captured.is_empty()));
-        if let Some(stored) = context.guarded() {
-            secrets.guard(stored);
-        }
+        context.guarded().for_each(|object| secrets.guard(object));
         if let Some(captured) = &self.request {
-            let object = if captured.too_large || captured.is_empty() {
-                None
-            } else {
-                bodies.request(context, captured.content_type(), &captured.bytes())
-            };
-            if let Some(mut object) = object {
-                secrets.learn(&object);
-                if level >= Level::Request {
-                    if scope.omit_managed_fields {
-                        drop_managed_fields(&mut object);
-                    }
-                    redact::object(&context.info, &mut object);
-                    event.request_object = serde_json::value::to_raw_value(&object).ok();
-                }
+            // A patch of no known sort is refused unread.
+            let unread = context.info.verb == "patch" && self.ending.code() == Some(415);
+            if !captured.too_large && !captured.is_empty() && !unread {
+                event.request_object = request_object(context, scope, bodies, captured, &mut secrets);
             }
             if captured.too_large && level >= Level::Request {
                 event.annotations.insert(TRUNCATED.into(), "true".into());
@@ -232,6 +239,7 @@ impl Record {
     fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Box<RawValue>> {
         let context = &*self.arrival.context;
         match &self.ending {
+            Ending::Refused(status) if status.code == NOT_ACCEPTABLE => return None,
             Ending::Refused(status) => return serde_json::value::to_raw_value(&status.to_json()).ok(),
             Ending::Answered(_, value) => return serde_json::value::to_raw_value(&**value).ok(),
             _ => {}
@@ -243,27 +251,73 @@ impl Record {
         }
         let bytes = captured.bytes();
         let mut value = match captured.content_type() {
-            json if json.starts_with("application/json") => {
-                // As it was sent, unless something in it is nobody's business, or it would not fit on a line.
-                let as_it_is = !scope.omit_managed_fields
-                    && !redact::may_hold_secrets(&context.info, &bytes)
-                    && memchr::memchr(b'\n', bytes.trim_ascii_end()).is_none();
-                if as_it_is {
-                    return serde_json::from_slice(&bytes).ok();
-                }
-                serde_json::from_slice(&bytes).ok()?
-            }
+            json if json.starts_with("application/json") => match is_fit(context, scope, &bytes) {
+                true => return serde_json::from_slice(&bytes).ok(),
+                false => serde_json::from_slice(&bytes).ok()?,
+            },
             other => bodies.response(context, other, &bytes)?,
         };
-        if scope.omit_managed_fields {
-            drop_managed_fields(&mut value);
-        }
-        redact::object(&context.info, &mut value);
+        clean(context, scope, &mut value);
         serde_json::value::to_raw_value(&value).ok()
     }
 }
 
+/// Whether JSON can be recorded as it is: nothing in it is nobody's business, nothing is to be left out, and it fits on a line.
+fn is_fit(context: &Context, scope: Scope, json: &[u8]) -> bool {
+    let has_managed_fields = || memchr::memmem::find(json, b"\"managedFields\"").is_some();
+    !redact::may_hold_secrets(&context.info, json)
+        && memchr::memchr(b'\n', json.trim_ascii_end()).is_none()
+        && !(scope.omit_managed_fields && has_managed_fields())
+}
+
+fn clean(context: &Context, scope: Scope, value: &mut Value) {
+    if scope.omit_managed_fields {
+        drop_managed_fields(value);
+    }
+    redact::object(&context.info, value);
+}
+
+/// The body of a request as it is recorded, if it is; what must not be told of it is learnt in any case.
+fn request_object(
+    context: &Context,
+    scope: Scope,
+    bodies: &dyn Bodies,
+    captured: &Captured,
+    secrets: &mut redact::Secrets,
+) -> Option<Box<RawValue>> {
+    let bytes = captured.bytes();
+    // A patch stands for itself, and mostly as it was sent.
+    if context.info.verb == "patch" && is_fit(context, scope, &bytes) && !redact::is_escaped(&bytes) {
+        let whole = serde_json::from_slice::<Box<RawValue>>(&bytes);
+        if let Ok(whole) = whole {
+            secrets.nothing_to_learn();
+            return Some(whole).filter(|_| scope.level >= Level::Request);
+        }
+    }
+    let object = bodies.request(context, captured.content_type(), &bytes)?;
+    secrets.learn(&object);
+    if scope.level < Level::Request {
+        return None;
+    }
+    let raw = serde_json::value::to_raw_value(&*object).ok()?;
+    if is_fit(context, scope, raw.get().as_bytes()) {
+        return Some(raw);
+    }
+    let mut object = object.into_owned();
+    clean(context, scope, &mut object);
+    serde_json::value::to_raw_value(&object).ok()
+}
+
 impl Ending {
+    /// The HTTP status, where there is one already.
+    fn code(&self) -> Option<u16> {
+        match self {
+            Ending::Code(code) | Ending::Answered(code, _) => Some(*code),
+            Ending::Refused(status) => Some(status.code),
+            Ending::Open | Ending::Panic(_) | Ending::ClosedEarly => None,
+        }
+    }
+
     fn status(&self) -> Option<ResponseStatus> {
         let failure = |code, reason: &str, message: String| ResponseStatus {
             status: "Failure".into(),
@@ -285,6 +339,9 @@ impl Ending {
                     details: value.get("details").cloned(),
                     code: *code,
                 }
+            }
+            Ending::Refused(status) if status.code == NOT_ACCEPTABLE => {
+                ResponseStatus { code: NOT_ACCEPTABLE, ..ResponseStatus::default() }
             }
             Ending::Refused(status) => ResponseStatus {
                 details: status.to_json().get_mut("details").map(Value::take),
@@ -309,8 +366,9 @@ fn agent(text: &str) -> String {
     format!("{}...TRUNCATED", &text[..end])
 }
 
-/// What the path says, and what the body says where the path is silent; of a create, the name that the server made up.
-fn object_reference(context: &Context, stage: Stage, written: Option<&str>) -> Option<ObjectReference> {
+/// What the path says, and what the body says where the path is silent. A name that the server makes up is not in it, as on a real
+/// server; the story tells it.
+fn object_reference(context: &Context, stage: Stage) -> Option<ObjectReference> {
     let info = &*context.info;
     if !info.is_resource {
         return None;
@@ -318,14 +376,10 @@ fn object_reference(context: &Context, stage: Stage, written: Option<&str>) -> O
     // The body may have been read by now, but had not been when the request arrived.
     let body = context.body().filter(|_| stage != Stage::RequestReceived).cloned().unwrap_or_default();
     let or = |first: &String, second: String| if first.is_empty() { second } else { first.clone() };
-    let mut name = or(&info.name, body.name);
-    if name.is_empty() && info.verb == "create" {
-        name = written.unwrap_or_default().to_owned();
-    }
     Some(ObjectReference {
         resource: info.resource.clone(),
         namespace: or(&info.namespace, body.namespace),
-        name,
+        name: or(&info.name, body.name),
         uid: body.uid,
         api_group: info.group.clone(),
         api_version: info.version.clone(),

@@ -16,7 +16,7 @@ use super::policy::Policy;
 use super::queue::Queue;
 use super::record::{Bodies, Record};
 use super::sink::{self, Outlet};
-use super::{Archive, Level, Stage};
+use super::{Archive, Event, Level, Stage};
 use crate::authn::reload;
 
 /// How many requests may wait for the recorder.
@@ -30,6 +30,9 @@ const GATHER: Duration = Duration::from_millis(5);
 
 /// How many requests are a batch worth starting on at once.
 const ENOUGH: usize = 1024;
+
+/// How many of a batch are written together.
+const PIECE: usize = 128;
 
 /// How often drops are told.
 const TELL: Duration = Duration::from_secs(10);
@@ -117,6 +120,11 @@ impl Audit {
     /// The policy in force.
     pub fn policy(&self) -> arc_swap::Guard<Arc<Policy>> {
         self.policy.load()
+    }
+
+    /// Whether anybody but the archive gets events, which alone wants to know of requests that have only arrived.
+    pub fn has_sinks(&self) -> bool {
+        !self.shared.outlets.is_empty()
     }
 
     /// What sends spans elsewhere, if something does.
@@ -215,9 +223,15 @@ struct Worker {
 impl Worker {
     fn run(self) {
         let mut told = (Instant::now(), 0);
-        while let Some(records) = self.shared.queue.take(GATHER) {
+        let mut records = Vec::new();
+        while self.shared.queue.take_into(&mut records, GATHER) {
             let taken = records.len();
-            self.write(records);
+            let mut rest = records.drain(..);
+            while rest.len() > 0 {
+                // Piece by piece: whoever asks the archive meanwhile does not wait long.
+                self.archive.append(rest.by_ref().take(PIECE).filter_map(|record| self.event(record)));
+            }
+            drop(rest);
             self.shared.queue.finish(taken);
             if told.0.elapsed() >= TELL || told.1 == 0 {
                 told = self.tell(told);
@@ -225,44 +239,37 @@ impl Worker {
         }
     }
 
-    fn write(&self, records: Vec<Record>) {
-        let policy = self.policy.load();
-        let mut events = Vec::with_capacity(records.len());
-        for record in records {
-            let context = &record.arrival.context;
-            let scope = record.scope.unwrap_or_else(|| policy.evaluate(context.authenticated().map(|user| &**user), &context.info));
-            let (stage, archived) = (record.stage, record.stage != Stage::RequestReceived);
-            if !record.goes_on {
-                self.shared.levels[scope.level as usize].fetch_add(1, Ordering::Relaxed);
-            }
-            let recorded = scope.level > Level::None && !scope.omit_stages.contains(stage);
-            if !recorded && !archived {
-                continue;
-            }
-            let span = context.span;
-            let mut event = record.into_event(scope, &*self.bodies);
-            if recorded {
-                self.shared.events.fetch_add(1, Ordering::Relaxed);
-                if !self.shared.outlets.is_empty() {
-                    // The story is the archive's alone: a sink gets what a real server would write.
-                    let story = event.trace.take();
-                    if let Ok(line) = serde_json::to_vec(&event) {
-                        let line = Bytes::from(line);
-                        self.shared.outlets.iter().for_each(|outlet| outlet.offer(line.clone()));
-                    }
-                    event.trace = story;
+    /// The event of a request, for the archive; the sinks have got it by then.
+    fn event(&self, record: Record) -> Option<Event> {
+        let context = &record.arrival.context;
+        let evaluate = || self.policy.load().evaluate(context.authenticated().map(|user| &**user), &context.info);
+        let scope = record.scope.unwrap_or_else(evaluate);
+        let (stage, archived) = (record.stage, record.stage != Stage::RequestReceived);
+        if !record.goes_on {
+            self.shared.levels[scope.level as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        let recorded = scope.level > Level::None && !scope.omit_stages.contains(stage);
+        if !recorded && !archived {
+            return None;
+        }
+        let span = context.span;
+        let mut event = record.into_event(scope, &*self.bodies);
+        if recorded {
+            self.shared.events.fetch_add(1, Ordering::Relaxed);
+            if !self.shared.outlets.is_empty() {
+                // The story is the archive's alone: a sink gets what a real server would write.
+                let story = event.trace.take();
+                if let Ok(line) = serde_json::to_vec(&event) {
+                    let line = Bytes::from(line);
+                    self.shared.outlets.iter().for_each(|outlet| outlet.offer(line.clone()));
                 }
-            }
-            if let (Some(otlp), Some(span), Stage::ResponseComplete | Stage::Panic) = (&self.otlp, span, stage) {
-                otlp.offer(&event, &span);
-            }
-            if archived {
-                events.push(event);
+                event.trace = story;
             }
         }
-        if !events.is_empty() {
-            self.archive.append(events);
+        if let (Some(otlp), Some(span), Stage::ResponseComplete | Stage::Panic) = (&self.otlp, span, stage) {
+            otlp.offer(&event, &span);
         }
+        archived.then_some(event)
     }
 
     /// Says how much was dropped since it was last said.

@@ -5,13 +5,16 @@
 //! that a request about Secrets brought along are looked for in everything else that is told of it ([`Secrets`]): the message of a
 //! policy may well quote what it refused.
 
+use std::sync::LazyLock;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
+use memchr::memmem;
 use serde_json::{Map, Value};
 
 use super::{Event, Story};
-use crate::request::RequestInfo;
+use crate::request::{RequestInfo, decode};
 
 /// What stands in the place of a secret.
 pub const MASK: &str = "[redacted]";
@@ -21,6 +24,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// How every private key in PEM begins, whatever its sort.
 const PRIVATE_KEY: &str = "PRIVATE KEY-----";
+
+/// The same in base64, as it looks where it begins at the first, second or third byte of a group of three.
+const ENCODED_KEYS: [&str; 3] = ["UFJJVkFURSBLRVktLS0tL", "BSSVZBVEUgS0VZLS0tLS", "QUklWQVRFIEtFWS0tLS0t"];
 
 const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
 
@@ -40,7 +46,19 @@ fn is_sensitive(info: &RequestInfo) -> bool {
 /// Whether it is worth the time to look into a body.
 pub fn may_hold_secrets(info: &RequestInfo, bytes: &[u8]) -> bool {
     let holds = |needle: &str| memchr::memmem::find(bytes, needle.as_bytes()).is_some();
-    is_sensitive(info) || holds("\"Secret") || holds(PRIVATE_KEY)
+    is_sensitive(info) || holds("\"Secret") || holds_private_key(bytes)
+}
+
+/// Whether a private key in PEM is in a text, as it is or in base64.
+fn holds_private_key(text: &[u8]) -> bool {
+    static NEEDLES: LazyLock<[memmem::Finder<'static>; 4]> =
+        LazyLock::new(|| [PRIVATE_KEY, ENCODED_KEYS[0], ENCODED_KEYS[1], ENCODED_KEYS[2]].map(memmem::Finder::new));
+    text.len() >= PRIVATE_KEY.len() && NEEDLES.iter().any(|needle| needle.find(text).is_some())
+}
+
+/// Whether JSON writes letters by their numbers: then words in it are not found by looking for them.
+pub fn is_escaped(json: &[u8]) -> bool {
+    memchr::memmem::find(json, b"\\u00").is_some()
 }
 
 /// The path and query of a request without the credentials that some clients put there.
@@ -48,8 +66,8 @@ pub fn uri(uri: &Uri) -> String {
     let path = uri.path();
     let Some(query) = uri.query() else { return path.to_owned() };
     let is_credential = |pair: &str| {
-        let key = pair.split('=').next().unwrap_or_default().to_ascii_lowercase();
-        ["token", "password", "secret", "authorization"].iter().any(|word| key.contains(word))
+        let key = decode(pair.split('=').next().unwrap_or_default()).to_ascii_lowercase();
+        key != "showsecrets" && ["token", "password", "secret", "authorization"].iter().any(|word| key.contains(word))
     };
     if !query.split('&').any(is_credential) {
         return format!("{path}?{query}");
@@ -78,7 +96,9 @@ pub fn object(info: &RequestInfo, value: &mut Value) {
 /// Masks what is secret in what is told of a request's way.
 pub fn story(info: &RequestInfo, story: &mut Story) {
     let sensitive = is_sensitive(info);
-    for detail in story.steps.iter_mut().filter_map(|step| step.detail.as_mut()) {
+    // Who asked and whether they may is told without anything that the request brought along.
+    let admitted = story.steps.iter_mut().filter(|step| !matches!(&*step.hop, "authenticate" | "authorize"));
+    for detail in admitted.filter_map(|step| step.detail.as_mut()) {
         if sensitive {
             if let Some(patch) = detail.get_mut("patch") {
                 object(info, patch);
@@ -161,10 +181,11 @@ fn whole(value: &mut Value) {
     }
 }
 
-/// Replaces every value; the keys of maps stay.
+/// Replaces every value; the keys of maps stay, and so does what is empty.
 fn mask(value: &mut Value) {
     match value {
         Value::Null => {}
+        Value::String(text) if text.is_empty() => {}
         Value::Object(map) => map.values_mut().for_each(mask),
         Value::Array(items) => items.iter_mut().for_each(mask),
         other => *other = MASK.into(),
@@ -173,7 +194,7 @@ fn mask(value: &mut Value) {
 
 fn private_keys(value: &mut Value) {
     match value {
-        Value::String(text) if text.contains(PRIVATE_KEY) => *text = MASK.to_owned(),
+        Value::String(text) if holds_private_key(text.as_bytes()) => *text = MASK.to_owned(),
         Value::Object(map) => map.values_mut().for_each(private_keys),
         Value::Array(items) => items.iter_mut().for_each(private_keys),
         _ => {}
@@ -196,6 +217,11 @@ impl Secrets {
         Secrets { about_secrets, unread: about_secrets && has_body, patch: info.verb == "patch", ..Secrets::default() }
     }
 
+    /// The body has been read, and brings nothing along.
+    pub fn nothing_to_learn(&mut self) {
+        self.unread = false;
+    }
+
     /// Remembers the values in the body of a request.
     pub fn learn(&mut self, body: &Value) {
         self.unread = false;
@@ -216,7 +242,7 @@ impl Secrets {
         }
     }
 
-    /// Remembers the values of a stored Secret.
+    /// Remembers the values of a Secret that is stored, or that policies and webhooks have changed.
     pub fn guard(&mut self, secret: &Value) {
         self.search(secret, true);
     }
@@ -418,6 +444,17 @@ mod tests {
     }
 
     #[test]
+    fn a_private_key_is_found_in_base64_wherever_it_begins() {
+        for before in ["", "a", "bc", "a cert\n", "two\n"] {
+            let text = STANDARD.encode(format!("{before}-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"));
+            let map = json!({"binaryData": {"tls.key": text, "other": STANDARD.encode("-----BEGIN CERTIFICATE-----")}});
+            let cleaned = cleaned("/api/v1/namespaces/a/configmaps", map);
+            assert_eq!(cleaned["binaryData"]["tls.key"], MASK, "{before:?}");
+            assert_ne!(cleaned["binaryData"]["other"], MASK);
+        }
+    }
+
+    #[test]
     fn the_values_of_an_expression_about_a_secret_go_and_the_expression_stays() {
         let told = |method: &str, path: &str| {
             let trace = crate::request::Trace::default();
@@ -438,6 +475,7 @@ mod tests {
         let of = |text: &str| uri(&text.parse().unwrap());
         assert_eq!(of("/api/v1/pods?watch=1&limit=5"), "/api/v1/pods?watch=1&limit=5");
         assert_eq!(of("/api?access_token=abc&x=y"), "/api?access_token=[redacted]&x=y");
+        assert_eq!(of("/api?access_tok%65n=abc"), "/api?access_tok%65n=[redacted]");
         assert_eq!(of("/api"), "/api");
     }
 

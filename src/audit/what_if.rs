@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -10,7 +11,7 @@ use super::{Event, Level, Policy, Stage};
 use crate::request::{RequestInfo, User};
 
 /// So many events, and how much their lines have together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// Events.
     pub events: u64,
@@ -26,11 +27,15 @@ impl Volume {
 }
 
 /// What a policy would have recorded.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// How many requests were looked at.
     pub requests: u64,
+    /// When the first of them arrived.
+    pub since: Option<Timestamp>,
+    /// When the last of them arrived.
+    pub until: Option<Timestamp>,
     /// Everything together.
     pub total: Volume,
     /// By level.
@@ -46,7 +51,7 @@ pub struct Outcome {
 }
 
 /// What one rule stands for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByRule {
     /// Its level.
     pub level: String,
@@ -64,6 +69,10 @@ impl Outcome {
         let info = info(event);
         let scope = policy.evaluate(Some(&user), &info);
         let is_end = matches!(event.stage, Stage::ResponseComplete | Stage::Panic);
+        if let Some(time) = event.request_received_timestamp {
+            self.since = Some(self.since.map_or(time, |since| since.min(time)));
+            self.until = Some(self.until.map_or(time, |until| until.max(time)));
+        }
         self.requests += u64::from(is_end);
         let Some(rule) = policy.decides(Some(&user), &info) else {
             self.no_rule += u64::from(is_end);
@@ -107,7 +116,7 @@ impl Outcome {
     /// How long the line of an event would be at a level.
     fn line(&mut self, event: &Event, level: Level, omit_managed_fields: bool) -> u64 {
         let mut line = Event { level, trace: None, ..event.clone() };
-        let writes = matches!(event.verb.as_str(), "create" | "update" | "patch");
+        let writes = matches!(&*event.verb, "create" | "update" | "patch");
         let answers = event.object_ref.is_some() && event.stage == Stage::ResponseComplete && event.verb != "watch";
         let wanted = [(Level::Request, &mut line.request_object, writes), (Level::RequestResponse, &mut line.response_object, answers)];
         for (from, body, expected) in wanted {

@@ -16,20 +16,25 @@ pub struct AuthenticationConfiguration {
     pub anonymous: Option<Anonymous>,
 }
 
-/// Reads a file, YAML or JSON. The errors name the field.
-pub fn parse(bytes: &[u8]) -> Result<AuthenticationConfiguration, String> {
+/// Reads a file, YAML or JSON. The errors name the field. `taken` are the issuers of service-account tokens: nobody else can be one of
+/// them.
+pub fn parse(bytes: &[u8], taken: &[String]) -> Result<AuthenticationConfiguration, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "the file is not text")?;
-    from_value(&crate::schema::yaml::parse(text)?.value)
+    from_value(&crate::schema::yaml::parse(text)?.value, taken)
 }
 
 /// The same from a document.
-pub fn from_value(document: &Value) -> Result<AuthenticationConfiguration, String> {
+pub fn from_value(document: &Value, taken: &[String]) -> Result<AuthenticationConfiguration, String> {
     expect_kind(document, "AuthenticationConfiguration")?;
     known_fields(document, "", &["apiVersion", "kind", "jwt", "anonymous"])?;
     let mut issuers: Vec<Issuer> = Vec::new();
     for (i, jwt) in list(&document["jwt"]).iter().enumerate() {
         let path = format!("jwt[{i}]");
         let issuer = issuer(jwt, &path)?;
+        if taken.contains(&issuer.url) {
+            let why = format!("URL must not overlap with disallowed issuers: [{}]", taken.join(" "));
+            return Err(format!("{path}.issuer.url: Invalid value: {:?}: {why}", issuer.url));
+        }
         if issuers.iter().any(|known| known.url == issuer.url) {
             return Err(format!("{path}.issuer.url: Duplicate value: {:?}", issuer.url));
         }
@@ -87,8 +92,22 @@ fn issuer(jwt: &Value, path: &str) -> Result<Issuer, String> {
     if audiences.is_empty() {
         return Err(format!("{path}.issuer.audiences: Required value: at least one {path}.issuer.audiences is required"));
     }
-    if audiences.len() > 1 && issuer["audienceMatchPolicy"] != "MatchAny" {
-        return Err(format!("{path}.issuer.audienceMatchPolicy: Invalid value: must be MatchAny for multiple audiences"));
+    for (i, audience) in audiences.iter().enumerate() {
+        if audience.is_empty() {
+            return Err(format!("{path}.issuer.audiences[{i}]: Required value"));
+        }
+        if audiences[..i].contains(audience) {
+            return Err(format!("{path}.issuer.audiences[{i}]: Duplicate value: {audience:?}"));
+        }
+    }
+    let policy = text(issuer, "audienceMatchPolicy");
+    let why = match (audiences.len(), policy) {
+        (_, "MatchAny") | (1, "") => None,
+        (1, _) => Some("audienceMatchPolicy must be empty or MatchAny for single audience"),
+        _ => Some("audienceMatchPolicy must be MatchAny for multiple audiences"),
+    };
+    if let Some(why) = why {
+        return Err(format!("{path}.issuer.audienceMatchPolicy: Invalid value: {policy:?}: {why}"));
     }
     let ca = issuer["certificateAuthority"].as_str().filter(|ca| !ca.is_empty());
     let keys = IssuerKeys::new(url, discovery, ca).map_err(|e| format!("{path}.issuer: {e}"))?;
@@ -111,18 +130,46 @@ fn issuer(jwt: &Value, path: &str) -> Result<Issuer, String> {
                 "{path}.key: Invalid value: {key:?}: k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use"
             ));
         }
+        if extra.iter().any(|(known, _)| known == key) {
+            return Err(format!("{path}.key: Duplicate value: {key:?}"));
+        }
         extra.push((key.to_owned(), compile(Scope::Claims, text(entry, "valueExpression"), &format!("{path}.valueExpression"))?));
+    }
+    let claim_rules = claim_rules(&jwt["claimValidationRules"], path)?;
+    if let Mapping::Expression(name) = &username
+        && selects(name, "email")
+    {
+        // Who could choose an address that was never verified could choose to be anybody.
+        let of_rules = claim_rules.iter().filter_map(|rule| match rule {
+            ClaimRule::Holds { expression, .. } => Some(expression),
+            ClaimRule::Required { .. } => None,
+        });
+        if !of_rules.chain(extra.iter().map(|(_, expression)| expression)).chain([name]).any(|e| selects(e, "email_verified")) {
+            let why = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression";
+            return Err(format!("{}.expression: Invalid value: {:?}: {why}", at("username"), name.source()));
+        }
     }
     Ok(Issuer {
         url: url.to_owned(),
         audiences,
         keys,
-        claim_rules: claim_rules(&jwt["claimValidationRules"], path)?,
+        claim_rules,
         username,
         groups: mapping(&mappings["groups"], &at("groups"), true)?,
         uid: mapping(&mappings["uid"], &at("uid"), false)?,
         extra,
         user_rules: user_rules(&jwt["userValidationRules"], path)?,
+    })
+}
+
+/// Whether an expression takes a claim by its name: `claims.email` or `claims.?email`.
+fn selects(expression: &Expression, claim: &str) -> bool {
+    let source: String = expression.source().chars().filter(|c| !c.is_whitespace()).collect();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    source.match_indices("claims.").any(|(at, found)| {
+        let after = source[at + found.len()..].trim_start_matches('?');
+        let own = !source[..at].ends_with(|c: char| is_word(c) || c == '.');
+        own && after.strip_prefix(claim).is_some_and(|rest| !rest.starts_with(is_word))
     })
 }
 
@@ -148,6 +195,9 @@ fn mapping(value: &Value, path: &str, prefixed: bool) -> Result<Option<Mapping>,
     match (claim.is_empty(), expression.is_empty()) {
         (true, true) => Ok(None),
         (false, false) => Err(format!("{path}: Invalid value: \"\": claim and expression can't both be set")),
+        (true, false) if value["prefix"].is_string() => {
+            Err(format!("{path}.prefix: Invalid value: {:?}: may not be specified when expression is set", text(value, "prefix")))
+        }
         (true, false) => compile(Scope::Claims, expression, &format!("{path}.expression")).map(Mapping::Expression).map(Some),
         (false, true) if prefixed && !value["prefix"].is_string() => Err(format!(
             "{path}.prefix: Required value: prefix is required when claim is set. It can be set to an empty string to disable prefixing"
@@ -162,6 +212,13 @@ fn claim_rules(value: &Value, path: &str) -> Result<Vec<ClaimRule>, String> {
         known_fields(rule, &path, &["claim", "requiredValue", "expression", "message"])?;
         match (text(rule, "claim"), text(rule, "expression")) {
             ("", "") => Err(format!("{path}: Required value: claim or expression is required")),
+            (_, "") if !text(rule, "message").is_empty() => {
+                Err(format!("{path}.message: Invalid value: {:?}: may not be specified when claim is set", text(rule, "message")))
+            }
+            ("", _) if !text(rule, "requiredValue").is_empty() => Err(format!(
+                "{path}.requiredValue: Invalid value: {:?}: may not be specified when expression is set",
+                text(rule, "requiredValue")
+            )),
             (claim, "") => Ok(ClaimRule::Required { claim: claim.to_owned(), value: text(rule, "requiredValue").to_owned() }),
             ("", expression) => {
                 let expression = condition(Scope::Claims, expression, &format!("{path}.expression"))?;
@@ -238,7 +295,7 @@ anonymous:
 
     #[test]
     fn a_whole_configuration_is_read() {
-        let read = parse(GOOD.as_bytes()).unwrap();
+        let read = parse(GOOD.as_bytes(), &[]).unwrap();
         assert_eq!(read.issuers.len(), 1);
         assert_eq!((read.issuers[0].audiences.len(), read.issuers[0].claim_rules.len()), (2, 2));
         assert_eq!(read.anonymous, Some(Anonymous::Paths(vec!["/livez".into()])));
@@ -248,7 +305,7 @@ anonymous:
     fn every_mistake_is_told_with_its_field() {
         let wrong = |from: &str, to: &str, says: &str| {
             assert!(GOOD.contains(from), "{from}");
-            let error = parse(GOOD.replace(from, to).as_bytes()).map(|_| ()).unwrap_err();
+            let error = parse(GOOD.replace(from, to).as_bytes(), &["https://own.example".to_owned()]).map(|_| ()).unwrap_err();
             assert!(error.contains(says), "{error}");
         };
         wrong("https://issuer.example", "http://issuer.example", "jwt[0].issuer.url: Invalid value");
@@ -257,9 +314,13 @@ anonymous:
         wrong(", prefix: 'oidc:'", "", "jwt[0].claimMappings.groups.prefix: Required value");
         wrong("claims.exp - claims.nbf <= 86400", "claims.", "jwt[0].claimValidationRules[1].expression: Invalid value");
         wrong("example.com/tenant", "kubernetes.io/tenant", "reserved");
+        wrong("https://issuer.example", "https://own.example", "must not overlap with disallowed issuers");
+        wrong("[a, b]", "[a, a]", "jwt[0].issuer.audiences[1]: Duplicate value");
+        wrong("'oidc:' + claims.sub", "claims.?email.orValue('x')", "claims.email_verified must be used");
+        wrong("    message: too long", "    requiredValue: x", "may not be specified when expression is set");
         wrong("enabled: true", "enabled: false", "anonymous.conditions");
         wrong("claimValidationRules", "claimValidationRule", "unknown field");
         wrong("kind: AuthenticationConfiguration", "kind: Other", "expected a AuthenticationConfiguration");
-        assert!(parse(b"\xff").is_err());
+        assert!(parse(b"\xff", &[]).is_err());
     }
 }

@@ -95,31 +95,70 @@ impl Authenticator for Bearer {
     }
 }
 
-/// The token of a request: `Authorization: Bearer …`, or the subprotocol that a browser's WebSocket must use instead.
+/// The token of a request: `Authorization: Bearer …`, or the subprotocol that a browser's WebSocket must use instead. What follows
+/// a token behind a blank is passed over, as a real server does.
 pub fn token_of(headers: &HeaderMap) -> Result<Option<String>, Unauthenticated> {
     if let Some(value) = headers.get(AUTHORIZATION) {
         let text = value.to_str().map_err(|_| Unauthenticated::because("the Authorization header is not text"))?.trim();
-        let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            // Another scheme (Basic, Negotiate) is a credential all the same, and one that nobody here knows.
-            return Err(Unauthenticated::because("the Authorization header is of an unknown scheme"));
+        let mut words = text.split(' ');
+        let scheme = words.next().unwrap_or_default();
+        if !scheme.is_empty() {
+            if !scheme.eq_ignore_ascii_case("bearer") {
+                // Another scheme (Basic, Negotiate) is a credential all the same, and one that nobody here knows.
+                return Err(Unauthenticated::because("the Authorization header is of an unknown scheme"));
+            }
+            // Several blanks in between leave an empty token: what was meant is not guessed.
+            return match words.next().filter(|token| !token.is_empty()) {
+                Some(token) => Ok(Some(token.to_owned())),
+                None => Err(Unauthenticated::because("the bearer token is empty")),
+            };
         }
-        let token = rest.trim();
-        if token.is_empty() {
-            return Err(Unauthenticated::because("the bearer token is empty"));
-        }
-        return Ok(Some(token.to_owned()));
     }
-    for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
-        let Ok(text) = value.to_str() else { continue };
-        let Some(encoded) = text.split(',').find_map(|p| p.trim().strip_prefix(PROTOCOL_PREFIX)) else { continue };
-        let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        return match token {
-            Some(token) if !token.is_empty() => Ok(Some(token)),
-            _ => Err(Unauthenticated::because("the bearer token in the WebSocket subprotocol is malformed")),
-        };
+    if is_websocket(headers) { protocol_token(headers) } else { Ok(None) }
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let says = |name: http::HeaderName, word: &str| {
+        let values = headers.get_all(name);
+        values.iter().filter_map(|value| value.to_str().ok()).any(|value| value.to_ascii_lowercase().contains(word))
+    };
+    says(http::header::CONNECTION, "upgrade") && says(http::header::UPGRADE, "websocket")
+}
+
+fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+fn protocol_token(headers: &HeaderMap) -> Result<Option<String>, Unauthenticated> {
+    let mut tokens = protocols(headers).filter_map(|protocol| protocol.strip_prefix(PROTOCOL_PREFIX));
+    let Some(encoded) = tokens.next() else { return Ok(None) };
+    if tokens.next().is_some() {
+        return Err(Unauthenticated::because("multiple base64.bearer.authorization tokens specified"));
     }
-    Ok(None)
+    let decoded = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| "invalid base64.bearer.authorization token encoding");
+    let token = decoded.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "invalid base64.bearer.authorization token"));
+    let token = token.map_err(Unauthenticated::because)?;
+    if token.is_empty() {
+        return Err(Unauthenticated::because("the bearer token is empty"));
+    }
+    // There must be one to answer with that is no secret.
+    if protocols(headers).all(|protocol| protocol.starts_with(PROTOCOL_PREFIX)) {
+        return Err(Unauthenticated::because("missing additional subprotocol"));
+    }
+    Ok(Some(token))
+}
+
+/// Takes a token out of the subprotocols, where nobody behind authentication needs it.
+pub fn strip_protocol(headers: &mut HeaderMap) {
+    if !protocols(headers).any(|protocol| protocol.starts_with(PROTOCOL_PREFIX)) {
+        return;
+    }
+    let rest = protocols(headers).filter(|protocol| !protocol.starts_with(PROTOCOL_PREFIX)).collect::<Vec<_>>().join(",");
+    match http::HeaderValue::from_str(&rest) {
+        Ok(rest) if !rest.is_empty() => drop(headers.insert(SEC_WEBSOCKET_PROTOCOL, rest)),
+        _ => drop(headers.remove(SEC_WEBSOCKET_PROTOCOL)),
+    }
 }
 
 #[cfg(test)]
@@ -131,13 +170,28 @@ mod tests {
     fn a_token_is_read_from_either_header_and_nothing_else_passes_as_none() {
         let token = |headers: &[(&'static str, &str)]| token_of(&request("/", headers).headers);
         assert_eq!(token(&[]).unwrap(), None);
-        assert_eq!(token(&[("authorization", "bearer  t")]).unwrap(), Some("t".into()));
-        assert!(token(&[("authorization", "Bearer ")]).is_err());
-        assert!(token(&[("authorization", "Basic YTpi")]).is_err());
-        let protocol = format!("{PROTOCOL_PREFIX}{}, v4.channel.k8s.io", URL_SAFE_NO_PAD.encode("t"));
-        assert_eq!(token(&[("sec-websocket-protocol", &protocol)]).unwrap(), Some("t".into()));
-        assert!(token(&[("sec-websocket-protocol", &format!("{PROTOCOL_PREFIX}!!"))]).is_err());
-        assert_eq!(token(&[("sec-websocket-protocol", "v4.channel.k8s.io")]).unwrap(), None);
+        assert_eq!(token(&[("authorization", "")]).unwrap(), None);
+        assert_eq!(token(&[("authorization", "bearer t")]).unwrap(), Some("t".into()));
+        assert_eq!(token(&[("authorization", "Bearer t u")]).unwrap(), Some("t".into()));
+        for bad in ["Bearer", "Bearer ", "Bearer  t", "Basic YTpi", "t"] {
+            assert!(token(&[("authorization", bad)]).is_err(), "{bad}");
+        }
+        let upgrade = |protocol: &str| token(&[("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", protocol)]);
+        let one = format!("{PROTOCOL_PREFIX}{}", URL_SAFE_NO_PAD.encode("t"));
+        assert_eq!(upgrade(&format!("{one}, v4.channel.k8s.io")).unwrap(), Some("t".into()));
+        assert_eq!(upgrade("v4.channel.k8s.io").unwrap(), None);
+        for bad in [format!("{PROTOCOL_PREFIX}!!, v4"), format!("{one},{one},v4"), one.clone(), format!("{PROTOCOL_PREFIX},v4")] {
+            assert!(upgrade(&bad).is_err(), "{bad}");
+        }
+        assert_eq!(token(&[("sec-websocket-protocol", &format!("{one}, v4"))]).unwrap(), None, "no WebSocket, no token");
+    }
+
+    #[test]
+    fn a_token_does_not_travel_on_in_the_subprotocols() {
+        let protocol = format!("v4.channel.k8s.io, {PROTOCOL_PREFIX}dA, v5.channel.k8s.io");
+        let mut headers = request("/", &[("sec-websocket-protocol", &protocol)]).headers;
+        strip_protocol(&mut headers);
+        assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL], "v4.channel.k8s.io,v5.channel.k8s.io");
     }
 
     #[tokio::test]

@@ -81,6 +81,7 @@ impl Chain {
         for name in names {
             headers.remove(name);
         }
+        super::bearer::strip_protocol(headers);
     }
 
     fn is_for_us(&self, known: &Authenticated) -> bool {

@@ -1,6 +1,6 @@
 //! The keys of an outside issuer: found by discovery, fetched when first needed, fetched again when a token names a key
-//! that is not known or when they have grown old, and never more often than every few seconds, so that made-up key ids
-//! cannot be used to make this server call another.
+//! that is not known or when they have grown old, and in the long run never more often than once a second, so that made-up
+//! key ids cannot be used to make this server call another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ use super::webhook_client::builder;
 /// How long fetched keys are used without asking again.
 const FRESH: Duration = Duration::from_secs(3600);
 
-/// How long is waited at least between two fetches.
-const PAUSE: Duration = Duration::from_secs(5);
+/// How often keys may be fetched one after the other; every second that passes allows one more again.
+const BURST: f64 = 10.0;
 
 /// No discovery document or key set is larger.
 const MAX_BYTES: usize = 1 << 20;
@@ -27,10 +27,27 @@ pub struct IssuerKeys {
     issuer: String,
     discovery: String,
     client: Client,
-    pause: Duration,
     fetched: ArcSwapOption<Fetched>,
     // Held while fetching, so that a burst of tokens makes one call.
-    fetching: tokio::sync::Mutex<Option<Instant>>,
+    fetching: tokio::sync::Mutex<Allowance>,
+}
+
+/// How many fetches are left, and since when they have been growing again.
+struct Allowance {
+    left: f64,
+    since: Instant,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Instant) -> bool {
+        self.left = (self.left + now.duration_since(self.since).as_secs_f64()).min(BURST);
+        self.since = now;
+        let allowed = self.left >= 1.0;
+        if allowed {
+            self.left -= 1.0;
+        }
+        allowed
+    }
 }
 
 struct Fetched {
@@ -52,15 +69,8 @@ impl IssuerKeys {
             builder = builder.tls_certs_only(bundle);
         }
         let client = builder.build().map_err(|e| format!("cannot make a client for the issuer: {e}"))?;
-        let (fetched, fetching) = (ArcSwapOption::empty(), tokio::sync::Mutex::new(None));
-        Ok(IssuerKeys { issuer: issuer.to_owned(), discovery, client, pause: PAUSE, fetched, fetching })
-    }
-
-    /// The same, asking again as soon as a key is missing; for tests.
-    #[cfg(test)]
-    pub(super) fn without_pause(mut self) -> Self {
-        self.pause = Duration::ZERO;
-        self
+        let fetching = tokio::sync::Mutex::new(Allowance { left: BURST, since: Instant::now() });
+        Ok(IssuerKeys { issuer: issuer.to_owned(), discovery, client, fetched: ArcSwapOption::empty(), fetching })
     }
 
     /// Whether the issuer signed the token.
@@ -86,17 +96,16 @@ impl IssuerKeys {
     }
 
     async fn fetch(&self, seen: Option<&Arc<Fetched>>) -> Result<Arc<Fetched>, String> {
-        let mut last = self.fetching.lock().await;
+        let mut allowance = self.fetching.lock().await;
         // Somebody else may have fetched while this one waited.
         if let Some(current) = self.fetched.load_full()
             && seen.is_none_or(|seen| !Arc::ptr_eq(seen, &current))
         {
             return Ok(current);
         }
-        if last.is_some_and(|at| at.elapsed() < self.pause) {
-            return Err("asked too recently".into());
+        if !allowance.take(Instant::now()) {
+            return Err("asked too often".into());
         }
-        *last = Some(Instant::now());
         let document = self.get(&self.discovery).await?;
         if document["issuer"].as_str() != Some(&self.issuer) {
             return Err("the discovery document is of another issuer".into());
@@ -123,5 +132,20 @@ impl IssuerKeys {
             }
         }
         serde_json::from_slice(&body).map_err(|_| "the issuer's answer is not JSON".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fetches_are_few_in_the_long_run() {
+        let start = Instant::now();
+        let mut allowance = Allowance { left: BURST, since: start };
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert_eq!((0..100).filter(|_| allowance.take(start)).count(), 10);
+        assert_eq!((0..100).filter(|_| allowance.take(at(3))).count(), 3);
+        assert_eq!((0..100).filter(|_| allowance.take(at(1000))).count(), 10);
     }
 }

@@ -61,7 +61,8 @@ impl<'a> Token<'a> {
             Some("PS512") => Algorithm::PS512,
             Some("ES256") => Algorithm::ES256,
             Some("ES384") => Algorithm::ES384,
-            _ => return Err(Unauthenticated::because("the token's signature algorithm is not allowed")),
+            // `none` and everything that is signed with a secret: nobody here has a key for that.
+            _ => return Err(Unauthenticated::because(BAD_SIGNATURE)),
         };
         if header.contains_key("crit") {
             return Err(Unauthenticated::because("the token has critical header parameters that are not understood"));
@@ -77,7 +78,7 @@ impl<'a> Token<'a> {
 
     /// Whether one of the keys made the signature. A token with a key id is held against that key only.
     pub fn verify<'k>(&self, keys: impl Iterator<Item = &'k PublicKey>) -> Result<(), Unauthenticated> {
-        let mut refusal = "no key has the token's key id";
+        let mut refusal = "invalid signature, no keys found";
         for key in keys {
             if self.key_id.as_ref().is_some_and(|id| *id != key.id) {
                 continue;

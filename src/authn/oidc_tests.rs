@@ -48,9 +48,7 @@ async fn scene(change: impl Fn(&mut Value)) -> Scene {
     change(&mut document["jwt"][0]);
     let clock = Clock::at(1_000_000);
     let issuers = Issuers::new(clock.now());
-    let mut read = from_value(&document).map_err(|e| panic!("{e}")).unwrap().issuers;
-    let one = read.remove(0);
-    issuers.replace(vec![Issuer { keys: one.keys.without_pause(), ..one }]);
+    issuers.replace(from_value(&document, &[]).map_err(|e| panic!("{e}")).unwrap().issuers);
     Scene { server, key, served, clock, issuers }
 }
 

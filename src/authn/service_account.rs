@@ -80,9 +80,11 @@ impl ServiceAccounts {
         let shared: Vec<String> =
             if claims.legacy { Vec::new() } else { claims.audiences.iter().filter(|a| audiences.contains(a)).cloned().collect() };
         if shared.is_empty() && !claims.legacy {
+            let quoted = |list: &[String]| list.iter().map(|audience| format!("{audience:?}")).collect::<Vec<_>>().join(" ");
             return Err(Unauthenticated(format!(
-                "token audiences {:?} is invalid for the target audiences {:?}",
-                claims.audiences, audiences
+                "token audiences [{}] is invalid for the target audiences [{}]",
+                quoted(&claims.audiences),
+                quoted(audiences)
             )));
         }
         self.alive(&claims, token)?;

@@ -1,5 +1,6 @@
-//! The authorisers in order. The first that allows or denies decides; who that was and by what can be asked for, so that a
-//! trace can tell why. A chain is itself an authoriser, and can be replaced while in use (structured configuration).
+//! The authorisers in order, each under a name: the mode's, or the one that a configuration gives it. The first that allows or
+//! denies decides; who that was and by what can be asked for, so that a trace can tell why. Where nobody does, the reason says
+//! by name what each of them had to say. A chain is itself an authoriser, and can be replaced while in use.
 
 use std::sync::Arc;
 
@@ -11,20 +12,44 @@ use crate::request::User;
 
 use super::{Attributes, Authorizer, Decision, Explained, ResolvedRules};
 
+/// An authoriser and the name that it goes by in reasons.
+#[derive(Clone)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// The authoriser.
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+impl Named {
+    /// An authoriser under the name of its mode.
+    pub fn by_mode(authorizer: Arc<dyn Authorizer>) -> Self {
+        Named { name: authorizer.name().to_lowercase(), authorizer }
+    }
+}
+
 /// Authorisers in order.
 pub struct Chain {
-    authorizers: ArcSwap<Vec<Arc<dyn Authorizer>>>,
+    authorizers: ArcSwap<Vec<Named>>,
 }
 
 impl Chain {
-    /// A chain in this order; `system:masters` is not added here.
+    /// A chain in this order, each under the name of its mode; `system:masters` is not added here.
     pub fn new(authorizers: Vec<Arc<dyn Authorizer>>) -> Self {
-        Chain { authorizers: ArcSwap::from_pointee(authorizers) }
+        Chain { authorizers: ArcSwap::from_pointee(authorizers.into_iter().map(Named::by_mode).collect()) }
     }
 
     /// Puts another chain in force.
-    pub fn replace(&self, authorizers: Vec<Arc<dyn Authorizer>>) {
+    pub fn replace(&self, authorizers: Vec<Named>) {
         self.authorizers.store(Arc::new(authorizers));
+    }
+}
+
+/// Adds to the reasons what one of the chain had to say.
+fn note(reasons: &mut String, name: &str, reason: &str) {
+    if !reason.is_empty() {
+        let end = if reasons.is_empty() { "" } else { "\n" };
+        reasons.extend([end, name, ": ", reason]);
     }
 }
 
@@ -37,15 +62,9 @@ impl Authorizer for Chain {
         Box::pin(async move {
             let authorizers = self.authorizers.load_full();
             let mut reasons = String::new();
-            for authorizer in authorizers.iter() {
+            for Named { name, authorizer } in authorizers.iter() {
                 match authorizer.decide(attributes).await {
-                    Decision::NoOpinion(reason) if reason.is_empty() => {}
-                    Decision::NoOpinion(reason) => {
-                        if !reasons.is_empty() {
-                            reasons.push('\n');
-                        }
-                        reasons.push_str(&reason);
-                    }
+                    Decision::NoOpinion(reason) => note(&mut reasons, name, &reason),
                     decided => return decided,
                 }
             }
@@ -59,14 +78,11 @@ impl Authorizer for Chain {
             let authorizers = self.authorizers.load_full();
             let mut reasons = String::new();
             let mut opinions = Map::new();
-            for authorizer in authorizers.iter() {
+            for Named { name, authorizer } in authorizers.iter() {
                 let explained = authorizer.explain(attributes).await;
                 let Decision::NoOpinion(reason) = &explained.decision else { return explained };
+                note(&mut reasons, name, reason);
                 if !reason.is_empty() {
-                    if !reasons.is_empty() {
-                        reasons.push('\n');
-                    }
-                    reasons.push_str(reason);
                     opinions.insert(explained.by.to_owned(), reason.to_string().into());
                 }
             }
@@ -80,8 +96,8 @@ impl Authorizer for Chain {
 
     fn rules_for(&self, user: &User, namespace: &str) -> ResolvedRules {
         let mut all = ResolvedRules::default();
-        for authorizer in self.authorizers.load().iter() {
-            let rules = authorizer.rules_for(user, namespace);
+        for named in self.authorizers.load().iter() {
+            let rules = named.authorizer.rules_for(user, namespace);
             all.resource.extend(rules.resource);
             all.non_resource.extend(rules.non_resource);
             all.incomplete |= rules.incomplete;
@@ -93,7 +109,7 @@ impl Authorizer for Chain {
 
 impl std::fmt::Debug for Chain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.authorizers.load().iter().map(|a| a.name())).finish()
+        f.debug_list().entries(self.authorizers.load().iter().map(|named| &named.name)).finish()
     }
 }
 
@@ -130,11 +146,11 @@ mod tests {
     #[tokio::test]
     async fn nobody_with_an_opinion_is_a_no_with_all_reasons() {
         let chain = Chain::new(vec![Arc::new(AlwaysDeny), Arc::new(Masters)]);
-        assert_eq!(chain.decide(&ask(&[])).await, Decision::NoOpinion("Everything is forbidden.".into()));
+        assert_eq!(chain.decide(&ask(&[])).await, Decision::NoOpinion("alwaysdeny: Everything is forbidden.".into()));
         let explained = chain.explain(&ask(&[])).await;
         assert_eq!(explained.by, "chain");
         assert_eq!(explained.detail["opinions"]["AlwaysDeny"], "Everything is forbidden.");
-        chain.replace(vec![Arc::new(AlwaysAllow)]);
+        chain.replace(vec![Named::by_mode(Arc::new(AlwaysAllow))]);
         assert!(chain.decide(&ask(&[])).await.is_allow());
     }
 }

@@ -16,6 +16,7 @@ use crate::authn::webhook_client::{Retry, WebhookClient};
 use super::Authorizer;
 use super::abac::Abac;
 use super::always::{AlwaysAllow, AlwaysDeny, Masters};
+use super::chain::Named;
 use super::node::NodeAuthorizer;
 use super::rbac::Rbac;
 use super::webhook::{FailurePolicy, Settings, WebhookAuthorizer};
@@ -29,41 +30,43 @@ pub struct Modes {
     pub node: Arc<NodeAuthorizer>,
     /// ABAC, if there is a policy file.
     pub abac: Option<Arc<Abac>>,
+    /// The webhook of the mode Webhook, if there is a kubeconfig of it.
+    pub webhook: Option<Arc<WebhookAuthorizer>>,
     /// What time it is, for what webhooks' answers are remembered by.
     pub now: Now,
 }
 
 impl Modes {
     /// The chain of `--authorization-mode=Node,RBAC`.
-    pub fn from_names(&self, names: &[&str]) -> Result<Vec<Arc<dyn Authorizer>>, String> {
+    pub fn from_names(&self, names: &[&str]) -> Result<Vec<Named>, String> {
         if names.is_empty() {
             return Err("at least one authorization-mode must be passed".into());
         }
-        let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Masters)];
+        let mut chain = vec![Named::by_mode(Arc::new(Masters))];
         for (i, name) in names.iter().enumerate() {
             if names[..i].contains(name) {
                 return Err(format!("authorization-mode {name:?} has mode specified more than once"));
             }
-            chain.push(self.named(name)?);
+            chain.push(Named::by_mode(self.named(name)?));
         }
         Ok(chain)
     }
 
     /// The chain of a structured configuration, YAML or JSON. Relative paths in it begin at `base`.
-    pub fn from_file(&self, bytes: &[u8], base: &Path) -> Result<Vec<Arc<dyn Authorizer>>, String> {
+    pub fn from_file(&self, bytes: &[u8], base: &Path) -> Result<Vec<Named>, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "the file is not text")?;
         self.from_value(&crate::schema::yaml::parse(text)?.value, base)
     }
 
     /// The same from a document.
-    pub fn from_value(&self, document: &Value, base: &Path) -> Result<Vec<Arc<dyn Authorizer>>, String> {
+    pub fn from_value(&self, document: &Value, base: &Path) -> Result<Vec<Named>, String> {
         expect_kind(document, "AuthorizationConfiguration")?;
         known_fields(document, "", &["apiVersion", "kind", "authorizers"])?;
         let entries = document["authorizers"].as_array().map(Vec::as_slice).unwrap_or_default();
         if entries.is_empty() {
             return Err("authorizers: Required value: at least one authorization mode must be defined".into());
         }
-        let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Masters)];
+        let mut chain = vec![Named::by_mode(Arc::new(Masters))];
         let (mut names, mut types): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
         for (i, entry) in entries.iter().enumerate() {
             let path = format!("authorizers[{i}]");
@@ -78,14 +81,15 @@ impl Modes {
             if sort != "Webhook" && types.contains(&sort) {
                 return Err(format!("{path}.type: Duplicate value: {sort:?}"));
             }
-            match sort {
+            let authorizer: Arc<dyn Authorizer> = match sort {
                 "" => return Err(format!("{path}.type: Required value")),
-                "Webhook" => chain.push(Arc::new(self.webhook(&entry["webhook"], &format!("{path}.webhook"), base)?)),
+                "Webhook" => Arc::new(self.webhook(&entry["webhook"], &format!("{path}.webhook"), base)?),
                 _ if entry["webhook"].is_object() => {
                     return Err(format!("{path}.webhook: Invalid value: \"non-null\": may only be specified when type=Webhook"));
                 }
-                _ => chain.push(self.named(sort).map_err(|e| format!("{path}.type: {e}"))?),
-            }
+                _ => self.named(sort).map_err(|e| format!("{path}.type: {e}"))?,
+            };
+            chain.push(Named { name: name.to_owned(), authorizer });
             names.push(name);
             types.push(sort);
         }
@@ -101,6 +105,10 @@ impl Modes {
             "ABAC" => match &self.abac {
                 Some(abac) => Ok(abac.clone()),
                 None => Err("authorization-mode ABAC's authorization policy file not passed".into()),
+            },
+            "Webhook" => match &self.webhook {
+                Some(webhook) => Ok(webhook.clone()),
+                None => Err("authorization-mode Webhook's authorization config file not passed".into()),
             },
             other => Err(format!("{other:?} is not a valid mode")),
         }
@@ -126,8 +134,11 @@ impl Modes {
             "" => return Err(format!("{path}.failurePolicy: Required value")),
             other => return Err(format!("{path}.failurePolicy: Unsupported value: {other:?}: supported values: \"NoOpinion\", \"Deny\"")),
         };
-        if text(value, "subjectAccessReviewVersion") != "v1" {
-            return Err(format!("{path}.subjectAccessReviewVersion: Unsupported value: supported values: \"v1\""));
+        let version = text(value, "subjectAccessReviewVersion");
+        if !matches!(version, "v1" | "v1beta1") {
+            return Err(format!(
+                "{path}.subjectAccessReviewVersion: Unsupported value: {version:?}: supported values: \"v1\", \"v1beta1\""
+            ));
         }
         let seconds = |key: &str, default: i64, switch: &str| -> Result<i64, String> {
             if value[switch] == false {
@@ -148,6 +159,14 @@ impl Modes {
             return Err(format!("{path}.timeout: Invalid value: must be > 0s and <= 30s"));
         }
         let conditions = value["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if conditions.len() > 64 {
+            return Err(format!("{path}.matchConditions: Too many: {}: must have at most 64 items", conditions.len()));
+        }
+        if !conditions.is_empty() && text(value, "matchConditionSubjectAccessReviewVersion") != "v1" {
+            return Err(format!(
+                "{path}.matchConditionSubjectAccessReviewVersion: Required value: required if match conditions are specified"
+            ));
+        }
         let mut match_conditions = Vec::new();
         for (i, condition) in conditions.iter().enumerate() {
             let source = text(condition, "expression");
@@ -158,6 +177,7 @@ impl Modes {
         let settings = Settings {
             match_conditions,
             failure_policy,
+            beta: version == "v1beta1",
             authorized_seconds: seconds("authorizedTTL", 300, "cacheAuthorizedRequests")?,
             unauthorized_seconds: seconds("unauthorizedTTL", 30, "cacheUnauthorizedRequests")?,
         };
@@ -217,16 +237,16 @@ mod tests {
     use crate::request::User;
 
     fn modes() -> Modes {
-        Modes { rbac: Arc::default(), node: Arc::default(), abac: None, now: Clock::at(0).now() }
+        Modes { rbac: Arc::default(), node: Arc::default(), abac: None, webhook: None, now: Clock::at(0).now() }
     }
 
-    fn names(chain: &[Arc<dyn Authorizer>]) -> Vec<&'static str> {
-        chain.iter().map(|a| a.name()).collect()
+    fn names(chain: &[Named]) -> Vec<&str> {
+        chain.iter().map(|named| named.name.as_str()).collect()
     }
 
     #[test]
     fn modes_stand_in_the_order_in_which_they_are_named() {
-        assert_eq!(names(&modes().from_names(&["Node", "RBAC"]).unwrap()), ["system:masters", "Node", "RBAC"]);
+        assert_eq!(names(&modes().from_names(&["Node", "RBAC"]).unwrap()), ["system:masters", "node", "rbac"]);
         for bad in [&[][..], &["RBAC", "RBAC"], &["Nope"], &["ABAC"]] {
             assert!(modes().from_names(bad).is_err(), "{bad:?}");
         }
@@ -257,8 +277,10 @@ authorizers:
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("webhook.kubeconfig"), server.kubeconfig().to_string()).unwrap();
         let chain = modes().from_file(FILE.as_bytes(), directory.path()).unwrap();
-        assert_eq!(names(&chain), ["system:masters", "Node", "Webhook", "RBAC"]);
-        let chain = Chain::new(chain);
+        assert_eq!(names(&chain), ["system:masters", "node", "first", "rbac"]);
+        let named = Chain::new(Vec::new());
+        named.replace(chain);
+        let chain = named;
         assert_eq!(chain.decide(&ask(User::new("bob", &["x"]), "GET", "/api/v1/pods")).await.reason(), "hook");
     }
 

@@ -7,7 +7,8 @@ use super::Attributes;
 /// The `Status` of a refused request. `reason` is what the authorisers had to say; it may be empty.
 pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
     let info = &attributes.info;
-    let mut why = sentence(attributes);
+    // A name that a client made up must not look like markup to a browser.
+    let mut why = sentence(attributes).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     if !reason.is_empty() {
         why = format!("{why}: {reason}");
     }
@@ -54,6 +55,8 @@ mod tests {
         let message = "deployments.apps is forbidden: User \"bob\" cannot create resource \"deployments\" in API group \"apps\" in the namespace \"default\"";
         assert_eq!(body["message"], message);
         assert_eq!(body["details"], json!({"group": "apps", "kind": "deployments"}));
+        let body = refused("GET", "/api/v1/namespaces/<b>&c/pods", "");
+        assert!(body["message"].as_str().unwrap().ends_with("in the namespace \"&lt;b&gt;&amp;c\""));
         let body = refused("GET", "/", "");
         assert_eq!((&body["message"], &body["details"]), (&json!("forbidden: User \"bob\" cannot get path \"/\""), &json!({})));
         let body = refused("GET", "/api/v1/nodes", "why");

@@ -7,7 +7,6 @@ pub mod abac;
 pub mod always;
 pub mod chain;
 pub mod configuration;
-pub mod constrained;
 pub mod forbidden;
 pub mod impersonation;
 pub mod node;

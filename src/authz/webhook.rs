@@ -39,6 +39,8 @@ pub struct Settings {
     pub authorized_seconds: i64,
     /// How long a no is remembered, in seconds.
     pub unauthorized_seconds: i64,
+    /// Whether the question is put in the form of `v1beta1`, where the groups stand under `group`.
+    pub beta: bool,
 }
 
 impl Default for Settings {
@@ -48,6 +50,7 @@ impl Default for Settings {
             failure_policy: FailurePolicy::NoOpinion,
             authorized_seconds: 300,
             unauthorized_seconds: 30,
+            beta: false,
         }
     }
 }
@@ -70,10 +73,17 @@ impl WebhookAuthorizer {
 
     async fn ask(&self, attributes: &Attributes) -> Result<Decision, String> {
         let spec = spec(&attributes.user, &attributes.info);
+        // One condition that does not hold is enough, even if another one cannot be evaluated.
+        let mut failed = None;
         for condition in &self.settings.match_conditions {
-            if !condition.holds(&spec).map_err(|e| format!("a match condition failed: {e}"))? {
-                return Ok(Decision::NoOpinion("".into()));
+            match condition.holds(&spec) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Decision::NoOpinion("".into())),
+                Err(error) => failed = failed.or(Some(error)),
             }
+        }
+        if let Some(error) = failed {
+            return Err(format!("a match condition failed: {error}"));
         }
         let text = spec.to_string();
         let key = digest([text.as_bytes()]);
@@ -83,13 +93,28 @@ impl WebhookAuthorizer {
         {
             return Ok(decision);
         }
-        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+        let review = self.review(spec);
         let decision = read(&self.client.post(&review).await?["status"])?;
         let seconds = if decision.is_allow() { self.settings.authorized_seconds } else { self.settings.unauthorized_seconds };
         if seconds > 0 && text.len() <= MAX_REMEMBERED_BYTES {
             self.answers.insert(key, (now + seconds, decision.clone()));
         }
         Ok(decision)
+    }
+}
+
+impl WebhookAuthorizer {
+    fn review(&self, mut spec: Value) -> Value {
+        let mut version = "authorization.k8s.io/v1";
+        if self.settings.beta {
+            version = "authorization.k8s.io/v1beta1";
+            if let Some(spec) = spec.as_object_mut()
+                && let Some(groups) = spec.remove("groups")
+            {
+                spec.insert("group".into(), groups);
+            }
+        }
+        json!({"apiVersion": version, "kind": "SubjectAccessReview", "spec": spec})
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::client::Reach;
+use super::client::{Reach, sentence};
 
 /// One object, named as kubectl names it.
 #[derive(Debug, Args)]
@@ -49,10 +49,7 @@ fn encode(text: &str) -> String {
 /// The answer to a question.
 pub async fn ask(reach: &Reach, path: &str) -> Result<Value, String> {
     let request = http::Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
-    reach.client().await?.request(request).await.map_err(|error| match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    })
+    reach.client().await?.request(request).await.map_err(sentence)
 }
 
 #[cfg(test)]

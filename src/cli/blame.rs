@@ -1,13 +1,13 @@
 //! `usher blame`: an object as YAML with, left of each field, who set it, when and in which request.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use clap::Args;
 use serde_json::Value;
 
 use super::ask::{Object, ask};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, print, scalar};
+use super::output::{Format, Ink, Screen, cut, print, scalar, told};
 use crate::audit::story::blame::{Attribution, Blame as Told, Source};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -40,11 +40,14 @@ impl Blame {
             if self.output != Format::Human {
                 return self.output.write(&answer);
             }
-            let told: Told = serde_json::from_value(answer).map_err(|e| e.to_string())?;
+            let told: Told = told(answer)?;
             print(&render(&told, &Screen::stdout()))
         })
     }
 }
+
+/// A screen narrower than this has no room for everything.
+const NARROW: usize = 110;
 
 /// A line of YAML and, where it holds a field, whose it is.
 struct Line<'a> {
@@ -56,11 +59,18 @@ fn render(told: &Told, screen: &Screen) -> String {
     let by_pointer: HashMap<&str, &Attribution> = told.fields.iter().map(|field| (field.pointer.as_str(), field)).collect();
     let mut lines = Vec::new();
     node(&told.object, 0, "", &mut String::new(), &by_pointer, &mut lines);
+    // On a narrow screen, who and what they are share a column, and a day that is the same everywhere is not told.
+    let narrow = screen.width.is_some_and(|width| width < NARROW);
+    let days: BTreeSet<_> = told.fields.iter().filter_map(|field| field.at).map(|at| at.strftime("%m-%d").to_string()).collect();
+    let time = if narrow && days.len() < 2 { "%H:%M:%S" } else { "%m-%d %H:%M:%S" };
     let columns = |field: &Attribution| -> [String; 4] {
         let mark = if field.boundary { "^" } else { "" };
-        let at = field.at.map(|at| format!("{mark}{}", at.strftime("%m-%d %H:%M:%S"))).unwrap_or_default();
+        let at = field.at.map(|at| format!("{mark}{}", at.strftime(time))).unwrap_or_default();
         let id = field.audit_id.get(..8).unwrap_or(&field.audit_id).to_owned();
-        [field.source.as_str().to_owned(), who(field), at, id]
+        match narrow {
+            true => [String::new(), format!("{} {}", field.source.as_str(), who(field)).trim().to_owned(), at, id],
+            false => [field.source.as_str().to_owned(), who(field), at, id],
+        }
     };
     let shown: Vec<Option<[String; 4]>> = lines.iter().map(|line| line.author.map(columns)).collect();
     let mut widths = [0; 4];
@@ -70,16 +80,18 @@ fn render(told: &Told, screen: &Screen) -> String {
         }
     }
     // The object is what the screen is for; its authors get a half of it.
+    let gaps = if narrow { 6 } else { 8 };
     if let Some(width) = screen.width {
-        let others = widths[0] + widths[2] + widths[3] + 8;
+        let others = widths[0] + widths[2] + widths[3] + gaps;
         widths[1] = widths[1].min((width / 2).saturating_sub(others).max(12));
     }
     let mut out = String::new();
     for (line, row) in lines.iter().zip(shown) {
         let row = row.unwrap_or_default();
-        let cells: Vec<String> = row.iter().zip(widths).map(|(text, width)| format!("{:width$}", cut(text, width))).collect();
+        let cells = row.iter().zip(widths).skip(usize::from(narrow));
+        let cells: Vec<String> = cells.map(|(text, width)| format!("{:width$}", cut(text, width))).collect();
         let ink = line.author.map_or(Ink::Faint, |field| ink(field.source));
-        let used = widths.iter().sum::<usize>() + 8;
+        let used = widths.iter().sum::<usize>() + gaps;
         let text = screen.width.map_or(line.text.clone(), |width| cut(&line.text, width.saturating_sub(used).max(20)));
         let text = format!("{}  {text}", screen.paint(ink, &cells.join("  ")));
         out.push_str(text.trim_end());
@@ -170,6 +182,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_narrow_screen_leaves_half_of_itself_to_the_object() {
+        let at = "2026-05-01T12:00:00Z".parse().ok();
+        let field = |pointer: &str, source, by: &str| Attribution {
+            pointer: pointer.into(),
+            source,
+            by: by.into(),
+            at,
+            audit_id: "0123456789".into(),
+            ..Attribution::default()
+        };
+        let told = Told {
+            object: json!({"kind": "Deployment", "spec": {"terminationMessagePath": "/dev/termination-log"}}),
+            fields: vec![
+                field("/kind", Source::Client, "kubernetes-admin"),
+                field("/spec/terminationMessagePath", Source::Controller, "some-controller"),
+            ],
+        };
+        let text = render(&told, &Screen { width: Some(80), colour: false });
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.starts_with("client kubernetes-…  12:00:00  01234567  kind: Deployment\n"), "{text}");
+        assert!(text.contains("  terminationMessagePath: /dev/t"), "{text}");
+    }
 
     #[test]
     fn the_yaml_is_whole_and_every_field_has_its_author_on_its_line() {

@@ -22,10 +22,27 @@ impl Reach {
     /// Where it is, and how it is known.
     pub async fn config(&self) -> Result<kube::Config, String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| PathBuf::from(super::config::DATA_DIR).join("kubeconfig"));
-        let bad = |error: &dyn std::fmt::Display| format!("cannot use the kubeconfig {}: {error}", path.display());
+        let bad = |error: &dyn std::error::Error| format!("cannot use the kubeconfig {}: {}", path.display(), cause(error));
         let config = Kubeconfig::read_from(&path).map_err(|e| bad(&e))?;
         kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.map_err(|e| bad(&e))
     }
+}
+
+/// What went wrong, in a sentence: what the server said, or why nothing came of asking it.
+pub fn sentence(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => format!("cannot reach the server: {}", cause(&other)),
+    }
+}
+
+/// The innermost reason; what is around it names layers of a library.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
 }
 
 /// Runs a future on a small runtime of its own.

@@ -34,8 +34,7 @@ impl Clock {
             };
             let request = request.body(Vec::new()).map_err(|e| e.to_string())?;
             let answer: serde_json::Value = reach.client().await?.request(request).await.map_err(|e| e.to_string())?;
-            println!("{}", answer["now"].as_str().unwrap_or_default());
-            Ok(())
+            super::output::line(answer["now"].as_str().unwrap_or_default())
         })
     }
 }

@@ -13,7 +13,8 @@ pub struct Completion {
 impl Completion {
     /// Prints the script.
     pub fn run(self) -> Result<(), String> {
-        clap_complete::generate(self.shell, &mut super::Cli::command(), "usher", &mut std::io::stdout());
-        Ok(())
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut super::Cli::command(), "usher", &mut script);
+        super::output::print(&String::from_utf8_lossy(&script))
     }
 }

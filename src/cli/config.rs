@@ -8,6 +8,9 @@ use super::up::Up;
 /// Where everything is kept if nothing is said.
 pub const DATA_DIR: &str = "usher-data";
 
+/// Where the server listens unless told otherwise.
+pub const LISTEN: &str = "127.0.0.1:6443";
+
 /// Reads a configuration file.
 pub fn read(path: &Path) -> Result<Up, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read the configuration {}: {e}", path.display()))?;

@@ -7,13 +7,16 @@ use serde_json::Value;
 
 use super::ask::{ask, path};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, print, span};
+use super::output::{Format, Ink, Screen, cut, hang, print, span, told};
 use crate::audit::story::explain::{Explanation, Told};
 
 pub(super) const EXAMPLES: &str = "Examples:
   usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc    one request, by the Audit-ID that its response carried
   usher explain deploy/web -n team                      the last write of an object that somebody asked for
   usher explain deploy/web -n team --denied             the last write of it that was refused";
+
+/// The longest value of an expression that is shown whole.
+const LONGEST: usize = 100;
 
 /// What to tell.
 #[derive(Debug, Args)]
@@ -51,7 +54,7 @@ impl Explain {
             if self.output != Format::Human {
                 return self.output.write(&answer);
             }
-            let told: Explanation = serde_json::from_value(answer).map_err(|e| e.to_string())?;
+            let told: Explanation = told(answer)?;
             print(&render(&told, self.verbose, &Screen::stdout()))
         })
     }
@@ -64,11 +67,11 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         "under way" => Ink::Warning,
         _ => Ink::Bad,
     };
-    let _ = writeln!(out, "{}  {}", screen.paint(ink, &told.verdict.to_uppercase()), told.summary);
-    let _ = writeln!(out);
+    let headline = format!("{}  {}", screen.paint(ink, &told.verdict.to_uppercase()), told.summary);
+    let _ = writeln!(out, "{}", hang(&headline, told.verdict.chars().count() + 2, screen));
     let mut fact = |name: &str, value: String| {
         if !value.is_empty() {
-            let _ = writeln!(out, "{}  {value}", screen.paint(Ink::Faint, &format!("{name:>10}")));
+            out.push_str(&hang(&format!("{}  {value}", screen.paint(Ink::Faint, &format!("{name:>10}"))), 12, screen));
         }
     };
     fact("request", format!("{} {}", told.verb, told.request_uri));
@@ -105,11 +108,14 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         let _ = writeln!(out, "{what} {} {} at revision {}", wrote.kind, wrote.name, wrote.revision);
     }
     for warning in &told.warnings {
-        let _ = writeln!(out, "{} {warning}", screen.paint(Ink::Warning, "warned:"));
+        out.push_str(&hang(&format!("{} {warning}", screen.paint(Ink::Warning, "warned:")), 8, screen));
     }
     if let Some(response) = &told.response {
-        let text = [response.reason.as_str(), &response.message].join(" ");
-        let _ = writeln!(out, "answered {} {}", screen.paint(Ink::of_code(response.code), &response.code.to_string()), text.trim());
+        // What the headline has said is not said again.
+        let message = if told.summary.contains(&response.message) { "" } else { &response.message };
+        let text = [response.reason.as_str(), message].join(" ");
+        let code = screen.paint(Ink::of_code(response.code), &response.code.to_string());
+        out.push_str(&hang(&format!("answered {code} {}", text.trim()), 9, screen));
     }
     out
 }
@@ -133,21 +139,22 @@ fn tell(out: &mut String, step: &Told, screen: &Screen) {
         _ => Ink::Plain,
     };
     let round = step.round.filter(|round| *round > 0).map(|round| format!(" round {}", round + 1)).unwrap_or_default();
-    let _ = write!(out, "  {:<13} {}{round} {}", step.kind, step.name, screen.paint(ink, &step.verdict));
+    let mut line = format!("  {:<13} {}{round} {}", step.kind, step.name, screen.paint(ink, &step.verdict));
     if !step.because.is_empty() {
-        let _ = write!(out, ": {}", step.because);
+        let _ = write!(line, ": {}", step.because);
     }
-    let _ = writeln!(out, "  {}", screen.paint(Ink::Faint, &span(step.took)));
+    let _ = write!(line, "  {}", screen.paint(Ink::Faint, &span(step.took)));
+    out.push_str(&hang(&line, 16, screen));
     for change in &step.changes {
         let ink = match change.chars().next() {
             Some('+') => Ink::Good,
             Some('-') => Ink::Bad,
             _ => Ink::Warning,
         };
-        let _ = writeln!(out, "      {}", screen.paint(ink, change));
+        out.push_str(&hang(&format!("      {}", screen.paint(ink, change)), 10, screen));
     }
     for part in &step.failed {
-        let _ = writeln!(out, "      {} {part}", screen.paint(Ink::Bad, "false:"));
+        out.push_str(&hang(&format!("      {} {part}", screen.paint(Ink::Bad, "false:")), 13, screen));
     }
     for (name, value) in &step.detail {
         // What authorisation granted or missed is told below it.
@@ -165,17 +172,21 @@ fn detail(out: &mut String, indent: usize, name: &str, value: &Value, screen: &S
         Value::Array(parts) if !parts.is_empty() && parts.iter().all(|part| part.get("expression").is_some()) => {
             let _ = writeln!(out, "{:indent$}{label}", "");
             for part in parts {
-                let text = format!("{} = {}", part["expression"].as_str().unwrap_or_default(), part["value"]);
+                // A whole object is there for programs; people want to see what it came to.
+                let text = format!("{} = {}", part["expression"].as_str().unwrap_or_default(), cut(&part["value"].to_string(), LONGEST));
                 let ink = if part["value"] == false { Ink::Bad } else { Ink::Plain };
-                let _ = writeln!(out, "{:1$}{2}", "", indent + 2, screen.paint(ink, &text));
+                out.push_str(&hang(&format!("{:1$}{2}", "", indent + 2, screen.paint(ink, &text)), indent + 4, screen));
             }
         }
         Value::String(text) => {
-            let _ = writeln!(out, "{:indent$}{label} {}", "", text.replace('\n', &format!("\n{:1$}", "", indent + 2)));
+            out.push_str(&hang(&format!("{:indent$}{label} {text}", ""), indent + 2, screen));
         }
-        other => {
-            let _ = writeln!(out, "{:indent$}{label} {other}", "");
+        // What was passed over, and why: a word and a reason each.
+        Value::Object(parts) if !parts.is_empty() && parts.values().all(Value::is_string) => {
+            let parts: Vec<String> = parts.iter().map(|(key, why)| format!("{key} ({})", why.as_str().unwrap_or_default())).collect();
+            out.push_str(&hang(&format!("{:indent$}{label} {}", "", parts.join(", ")), indent + 2, screen));
         }
+        other => out.push_str(&hang(&format!("{:indent$}{label} {other}", ""), indent + 2, screen)),
     }
 }
 

@@ -56,6 +56,10 @@ impl Get {
             }
             match (self.output, answer["items"].as_array()) {
                 (Some(Shown::Json), _) => Format::Json.write(&answer),
+                (None, Some(items)) if items.is_empty() => {
+                    eprintln!("No resources found.");
+                    Ok(())
+                }
                 (None, Some(items)) => print(&table(items).render(&Screen::stdout())),
                 _ => Format::Yaml.write(&answer),
             }

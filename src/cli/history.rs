@@ -1,13 +1,11 @@
 //! `usher history`: every kept revision of an object, with what it changed and who changed it.
 
-use std::fmt::Write as _;
-
 use clap::Args;
 use serde_json::Value;
 
 use super::ask::{Object, ask};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, print, scalar};
+use super::output::{Format, Ink, Screen, hang, print, scalar, told};
 use crate::audit::story::fields::Difference;
 use crate::gateway::operations::history::{History as Told, Kept};
 
@@ -44,7 +42,7 @@ impl History {
             if self.output != Format::Human {
                 return self.output.write(&answer);
             }
-            let told: Told = serde_json::from_value(answer).map_err(|e| e.to_string())?;
+            let told: Told = told(answer)?;
             print(&render(&told, &Screen::stdout()))
         })
     }
@@ -59,7 +57,7 @@ fn render(told: &Told, screen: &Screen) -> String {
             _ => Ink::Name,
         };
         let head = screen.paint(ink, &format!("revision {} {}", kept.revision, kept.operation));
-        let _ = writeln!(out, "{head}  {}", screen.paint(Ink::Faint, &author(kept)));
+        out.push_str(&hang(&format!("{head}  {}", screen.paint(Ink::Faint, &author(kept))), 4, screen));
         if kept.operation == "deleted" && kept.changes.is_empty() {
             continue;
         }
@@ -93,9 +91,8 @@ pub(super) fn difference(out: &mut String, change: &Difference, screen: &Screen)
         (_, None) => ('-', Ink::Bad),
         _ => ('~', Ink::Warning),
     };
-    let fit = |text: String| screen.width.map_or(text.clone(), |width| cut(&text, width));
     let mut line = |sign: char, ink: Ink, text: &str| {
-        let _ = writeln!(out, "{}", screen.paint(ink, &fit(format!("    {sign} {text}"))));
+        out.push_str(&hang(&screen.paint(ink, &format!("    {sign} {text}")), 8, screen));
     };
     match (&change.from, &change.to) {
         (Some(from), Some(to)) if !is_part(from) && !is_part(to) => {

@@ -16,9 +16,9 @@ pub struct Kubeconfig {
     /// The data directory of the server
     #[arg(long, env = "USHER_DATA_DIR", default_value = super::config::DATA_DIR)]
     data_dir: PathBuf,
-    /// The address that clients use
-    #[arg(long, env = "USHER_SERVER", default_value = "https://127.0.0.1:6443")]
-    server: String,
+    /// The address that clients use [default: where the server of the data directory last listened]
+    #[arg(long, env = "USHER_SERVER")]
+    server: Option<String>,
 }
 
 impl Kubeconfig {
@@ -33,9 +33,15 @@ impl Kubeconfig {
             ));
         }
         let pki = Pki::open(Some(&directory), &[])?;
-        print!("{}", text(&pki.ca, &self.server, "kubernetes-admin", &pki.admin, &pki.admin_key));
-        Ok(())
+        let server = self.server.or_else(|| listened(&self.data_dir)).unwrap_or_else(|| format!("https://{}", super::config::LISTEN));
+        super::output::print(&text(&pki.ca, &server, "kubernetes-admin", &pki.admin, &pki.admin_key))
     }
+}
+
+/// The address in the kubeconfig that the server wrote when it last started.
+fn listened(data_dir: &Path) -> Option<String> {
+    let written = kube::config::Kubeconfig::read_from(data_dir.join("kubeconfig")).ok()?;
+    written.clusters.into_iter().next()?.cluster?.server
 }
 
 /// A kubeconfig for one user with a client certificate.
@@ -56,4 +62,17 @@ pub fn write(path: &Path, content: &str) -> Result<(), String> {
         std::fs::create_dir_all(parent).map_err(|e| format!("cannot make {}: {e}", parent.display()))?;
     }
     crate::gateway::pki::write(path, content, 0o600)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_the_one_that_the_server_last_listened_on() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(listened(dir.path()), None);
+        write(&dir.path().join("kubeconfig"), &text("ca", "https://127.0.0.1:7443", "admin", "certificate", "key")).unwrap();
+        assert_eq!(listened(dir.path()).as_deref(), Some("https://127.0.0.1:7443"));
+    }
 }

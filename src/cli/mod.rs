@@ -111,16 +111,13 @@ pub fn main() -> ExitCode {
         Command::Controllers(command) => command.run(&[]),
         Command::Scheduler(command) => command.run(&["scheduler"]),
         Command::Kubelet(command) => command.run(&["kubelet"]),
-        Command::Version => {
-            println!("usher {}\nKubernetes API {}", crate::version::USHER, crate::version::KUBERNETES);
-            Ok(())
-        }
+        Command::Version => output::line(&format!("usher {}\nKubernetes API {}", crate::version::USHER, crate::version::KUBERNETES)),
         Command::Completion(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("usher: {message}");
+            eprintln!("usher: {}", output::harmless(&message));
             ExitCode::FAILURE
         }
     }

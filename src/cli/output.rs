@@ -151,6 +151,7 @@ impl<T: Into<String>> From<T> for Cell {
 pub struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
+    whole: Option<usize>,
 }
 
 /// What stands between two columns.
@@ -161,7 +162,12 @@ const NARROWEST: usize = 6;
 impl Table {
     /// An empty table.
     pub fn new(headings: &[&'static str]) -> Table {
-        Table { headings: headings.to_vec(), rows: Vec::new() }
+        Table { headings: headings.to_vec(), rows: Vec::new(), whole: None }
+    }
+
+    /// The same with a column that does not give way: half of what it shows would be of no use.
+    pub fn whole(self, column: usize) -> Table {
+        Table { whole: Some(column), ..self }
     }
 
     /// Adds a row.
@@ -198,7 +204,8 @@ impl Table {
         if let Some(screen) = screen {
             let gaps = GAP * widths.len().saturating_sub(1);
             while widths.iter().sum::<usize>() + gaps > screen {
-                match widths.iter_mut().max() {
+                let yielding = widths.iter_mut().enumerate().filter(|(column, _)| Some(*column) != self.whole);
+                match yielding.map(|(_, width)| width).max() {
                     Some(widest) if *widest > NARROWEST => *widest -= 1,
                     _ => break,
                 }
@@ -235,11 +242,104 @@ fn write_row(out: &mut String, row: &[Cell], widths: &[usize], screen: &Screen) 
 
 /// Text on one line, cut to a width, with `…` where something is missing. Control characters never reach the terminal.
 pub fn cut(text: &str, width: usize) -> String {
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let clean = |c: char| if matches!(c, '\n' | '\t') { ' ' } else { tame(c) };
     match length(text) <= width {
         true => text.chars().map(clean).collect(),
         false => text.chars().take(width.saturating_sub(1)).map(clean).chain(['…']).collect(),
     }
+}
+
+/// A paragraph: what does not fit on the screen goes on in the next line, broken between words, and every line but the first begins
+/// with so many blanks. Colours take no room.
+pub fn hang(text: &str, indent: usize, screen: &Screen) -> String {
+    let blanks = " ".repeat(indent);
+    let width = screen.width.unwrap_or(usize::MAX).max(indent + NARROWEST);
+    let mut out = String::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut used = if number > 0 { indent } else { 0 };
+        out.push_str(&blanks[..used]);
+        for (at, word) in line.split(' ').enumerate() {
+            let long = visible(word);
+            if at > 0 && used + 1 + long > width && used > indent {
+                out.push('\n');
+                out.push_str(&blanks);
+                used = indent;
+            } else if at > 0 {
+                out.push(' ');
+                used += 1;
+            }
+            used = push_word(&mut out, word, used, width, &blanks);
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Adds a word, in pieces where no line has room for it; answers how much of the line is used then.
+fn push_word(out: &mut String, word: &str, mut used: usize, width: usize, blanks: &str) -> usize {
+    let mut in_colour = false;
+    for c in word.chars() {
+        in_colour |= c == '\u{1b}';
+        if !in_colour {
+            if used >= width {
+                out.push('\n');
+                out.push_str(blanks);
+                used = blanks.len();
+            }
+            used += 1;
+        }
+        out.push(c);
+        in_colour &= c != 'm';
+    }
+    used
+}
+
+/// How many columns a text takes, colours apart.
+fn visible(text: &str) -> usize {
+    let mut in_colour = false;
+    let shown = |c: &char| {
+        in_colour |= *c == '\u{1b}';
+        let shown = !in_colour;
+        in_colour &= *c != 'm';
+        shown
+    };
+    text.chars().filter(shown).count()
+}
+
+/// A character that a terminal shows and does not obey. Names, messages and user agents are whatever a client made them: one that
+/// moves the cursor, rings the bell or turns the line around becomes a picture of itself. Line breaks and tabs stay.
+fn tame(c: char) -> char {
+    match c {
+        '\n' | '\t' => c,
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or(' '),
+        '\x7f' => '␡',
+        '\u{80}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        _ => c,
+    }
+}
+
+/// Text that can be shown on a terminal.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(tame).collect()
+}
+
+/// What a server told, for people: typed, and with nothing in it that a terminal would obey.
+pub fn told<T: serde::de::DeserializeOwned>(mut answer: Value) -> Result<T, String> {
+    fn clean(value: &mut Value) {
+        match value {
+            Value::String(text) => *text = harmless(text),
+            Value::Array(items) => items.iter_mut().for_each(clean),
+            Value::Object(map) => {
+                map.values_mut().for_each(clean);
+                if map.keys().any(|key| key.chars().any(|c| tame(c) != c)) {
+                    *map = std::mem::take(map).into_iter().map(|(key, value)| (harmless(&key), value)).collect();
+                }
+            }
+            _ => {}
+        }
+    }
+    clean(&mut answer);
+    serde_json::from_value(answer).map_err(|e| format!("the server answered something else: {e}"))
 }
 
 /// A value as YAML without its last line break.
@@ -277,6 +377,34 @@ mod tests {
         table.row(["system:serviceaccount:kube-system:deployment-controller".into(), "get".into(), Cell::number(200)]);
         table.row(["jane".into(), "create".into(), Cell::number(403)]);
         table
+    }
+
+    #[test]
+    fn a_column_that_is_of_no_use_in_part_stays_whole() {
+        let mut table = Table::new(&["WHAT", "AUDIT-ID"]).whole(1);
+        table.row(["a long text that gives way".into(), "0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc".into()]);
+        let text = table.render(&Screen { width: Some(50), colour: false });
+        assert!(text.contains("a long text…  0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc\n"), "{text}");
+    }
+
+    #[test]
+    fn a_paragraph_hangs_under_its_first_line_and_colours_take_no_room() {
+        let screen = |width| Screen { width: Some(width), colour: true };
+        assert_eq!(hang("name  one two three four", 6, &screen(15)), "name  one two\n      three\n      four\n");
+        let red = format!("name  {} two", screen(15).paint(Ink::Bad, "onetwo"));
+        assert_eq!(hang(&red, 6, &screen(16)), format!("{red}\n"));
+        assert_eq!(hang("ab 0123456789012345", 3, &screen(13)), "ab 0123456789\n   012345\n");
+        assert_eq!(hang("a\nb", 2, &Screen { width: None, colour: false }), "a\n  b\n");
+    }
+
+    #[test]
+    fn nothing_that_a_client_called_itself_is_obeyed_by_a_terminal() {
+        let name = "a\x1b[31mred\x07\x7f\u{9b}2J\u{202e}\r\nb";
+        assert_eq!(harmless(name), "a␛[31mred␇␡\u{fffd}2J\u{fffd}␍\nb");
+        assert_eq!(cut(name, 100), "a␛[31mred␇␡\u{fffd}2J\u{fffd}␍ b");
+        let answer: Value = told(serde_json::json!({name: [name, {"x": name}], "n": 1})).unwrap_or_default();
+        assert!(!answer.to_string().contains("\\u001b"), "{answer}");
+        assert_eq!(answer["n"], 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::ask::{Object, ask};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, print};
+use super::output::{Format, Ink, Screen, print, told};
 use crate::audit::story::sequence::Sequence;
 use crate::audit::story::{draw, mermaid, svg};
 
@@ -57,7 +57,7 @@ impl Trace {
             let path = self.object.path("trace", &[("all", &all), ("alike", &alike)])?;
             let answer = ask(&self.reach, &path).await?;
             let screen = Screen::stdout();
-            let told = || serde_json::from_value::<Sequence>(answer.clone()).map_err(|e| e.to_string());
+            let told = || told::<Sequence>(answer.clone());
             match self.output {
                 Drawn::Json => Format::Json.write(&answer),
                 Drawn::Yaml => Format::Yaml.write(&answer),

@@ -1,6 +1,7 @@
 //! `usher up`: reads the flags, starts the server, says one line when it serves, and stops cleanly.
 
 mod audit;
+mod identity;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use super::{config, kubeconfig};
 use crate::admission::webhook::endpoint::ServiceMap;
 use crate::gateway::layers::deadline::parse_duration;
-use crate::server::{Server, StoreChoice, identity};
+use crate::server::{Server, StoreChoice};
 use crate::store::etcd::EtcdOptions;
 use crate::store::redb::Durability;
 
@@ -76,12 +77,75 @@ pub struct Up {
     /// A kubeconfig of the webhook that knows further bearer tokens
     #[arg(long, value_name = "FILE", env = "USHER_AUTHENTICATION_TOKEN_WEBHOOK_CONFIG_FILE")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// How long the answers of that webhook are remembered [default: 2m]
+    #[arg(long, value_name = "DURATION", env = "USHER_AUTHENTICATION_TOKEN_WEBHOOK_CACHE_TTL")]
+    pub authentication_token_webhook_cache_ttl: Option<String>,
+    /// An outside issuer whose tokens are known; for more than one, or for rules, see --authentication-config
+    #[arg(long, value_name = "URL", env = "USHER_OIDC_ISSUER_URL")]
+    pub oidc_issuer_url: Option<String>,
+    /// The audience that tokens of that issuer must be for
+    #[arg(long, value_name = "ID", env = "USHER_OIDC_CLIENT_ID")]
+    pub oidc_client_id: Option<String>,
+    /// Which claim of such a token is the user [default: sub]
+    #[arg(long, value_name = "CLAIM", env = "USHER_OIDC_USERNAME_CLAIM")]
+    pub oidc_username_claim: Option<String>,
+    /// What is put before it; - for nothing [default: the issuer and #, or nothing for the claim email]
+    #[arg(long, value_name = "PREFIX", env = "USHER_OIDC_USERNAME_PREFIX")]
+    pub oidc_username_prefix: Option<String>,
+    /// Which claim of such a token are the groups
+    #[arg(long, value_name = "CLAIM", env = "USHER_OIDC_GROUPS_CLAIM")]
+    pub oidc_groups_claim: Option<String>,
+    /// What is put before each of them
+    #[arg(long, value_name = "PREFIX", env = "USHER_OIDC_GROUPS_PREFIX")]
+    pub oidc_groups_prefix: Option<String>,
+    /// What such a token must say: claim=value,…
+    #[arg(long, value_name = "LIST", env = "USHER_OIDC_REQUIRED_CLAIM")]
+    pub oidc_required_claim: Option<String>,
+    /// The CA of that issuer
+    #[arg(long, value_name = "FILE", env = "USHER_OIDC_CA_FILE")]
+    pub oidc_ca_file: Option<PathBuf>,
+    /// Who issues service-account tokens; tokens of all of them are known, the first one signs [default: https://kubernetes.default.svc.cluster.local]
+    #[arg(long, value_name = "LIST", env = "USHER_SERVICE_ACCOUNT_ISSUER")]
+    pub service_account_issuer: Option<String>,
+    /// The key that service-account tokens are signed with, instead of the server's own; reloaded when it changes
+    #[arg(long, value_name = "FILE", env = "USHER_SERVICE_ACCOUNT_SIGNING_KEY_FILE")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Further keys that service-account tokens may be signed with; reloaded when they change
+    #[arg(long, value_name = "LIST", env = "USHER_SERVICE_ACCOUNT_KEY_FILE")]
+    pub service_account_key_file: Option<String>,
+    /// The longest that a service-account token lives; 0 is any time [default: 0]
+    #[arg(long, value_name = "DURATION", env = "USHER_SERVICE_ACCOUNT_MAX_TOKEN_EXPIRATION")]
+    pub service_account_max_token_expiration: Option<String>,
+    /// Whom a token must be for [default: the issuers of service-account tokens]
+    #[arg(long, value_name = "LIST", env = "USHER_API_AUDIENCES")]
+    pub api_audiences: Option<String>,
+    /// The CA of front proxies, instead of the server's own; reloaded when it changes
+    #[arg(long, value_name = "FILE", env = "USHER_REQUESTHEADER_CLIENT_CA_FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// The common names of front proxies; empty for any [default: front-proxy-client, or any with --requestheader-client-ca-file]
+    #[arg(long, value_name = "LIST", env = "USHER_REQUESTHEADER_ALLOWED_NAMES")]
+    pub requestheader_allowed_names: Option<String>,
+    /// Where a front proxy says the user [default: X-Remote-User]
+    #[arg(long, value_name = "LIST", env = "USHER_REQUESTHEADER_USERNAME_HEADERS")]
+    pub requestheader_username_headers: Option<String>,
+    /// Where a front proxy says the uid [default: X-Remote-Uid]
+    #[arg(long, value_name = "LIST", env = "USHER_REQUESTHEADER_UID_HEADERS")]
+    pub requestheader_uid_headers: Option<String>,
+    /// Where a front proxy says the groups [default: X-Remote-Group]
+    #[arg(long, value_name = "LIST", env = "USHER_REQUESTHEADER_GROUP_HEADERS")]
+    pub requestheader_group_headers: Option<String>,
+    /// What the headers begin with in which a front proxy says anything else [default: X-Remote-Extra-]
+    #[arg(long, value_name = "LIST", env = "USHER_REQUESTHEADER_EXTRA_HEADERS_PREFIX")]
+    pub requestheader_extra_headers_prefix: Option<String>,
     /// The policies of ABAC, one JSON object a line; reloaded when they change
     #[arg(long, value_name = "FILE", env = "USHER_AUTHORIZATION_POLICY_FILE")]
     pub authorization_policy_file: Option<PathBuf>,
     /// The authorisers in order: Node, RBAC, Webhook, ABAC, AlwaysAllow, AlwaysDeny [default: Node,RBAC]
     #[arg(long, value_name = "LIST", env = "USHER_AUTHORIZATION_MODE")]
     pub authorization_mode: Option<String>,
+    /// A kubeconfig of the webhook of the mode Webhook
+    #[arg(long, value_name = "FILE", env = "USHER_AUTHORIZATION_WEBHOOK_CONFIG_FILE")]
+    pub authorization_webhook_config_file: Option<PathBuf>,
     /// An AuthorizationConfiguration, instead of --authorization-mode; reloaded when it changes
     #[arg(long, value_name = "FILE", env = "USHER_AUTHORIZATION_CONFIG")]
     pub authorization_config: Option<PathBuf>,
@@ -181,8 +245,31 @@ impl Up {
             authentication_token_webhook_config_file: self
                 .authentication_token_webhook_config_file
                 .or(file.authentication_token_webhook_config_file),
+            authentication_token_webhook_cache_ttl: self
+                .authentication_token_webhook_cache_ttl
+                .or(file.authentication_token_webhook_cache_ttl),
+            oidc_issuer_url: self.oidc_issuer_url.or(file.oidc_issuer_url),
+            oidc_client_id: self.oidc_client_id.or(file.oidc_client_id),
+            oidc_username_claim: self.oidc_username_claim.or(file.oidc_username_claim),
+            oidc_username_prefix: self.oidc_username_prefix.or(file.oidc_username_prefix),
+            oidc_groups_claim: self.oidc_groups_claim.or(file.oidc_groups_claim),
+            oidc_groups_prefix: self.oidc_groups_prefix.or(file.oidc_groups_prefix),
+            oidc_required_claim: self.oidc_required_claim.or(file.oidc_required_claim),
+            oidc_ca_file: self.oidc_ca_file.or(file.oidc_ca_file),
+            service_account_issuer: self.service_account_issuer.or(file.service_account_issuer),
+            service_account_signing_key_file: self.service_account_signing_key_file.or(file.service_account_signing_key_file),
+            service_account_key_file: self.service_account_key_file.or(file.service_account_key_file),
+            service_account_max_token_expiration: self.service_account_max_token_expiration.or(file.service_account_max_token_expiration),
+            api_audiences: self.api_audiences.or(file.api_audiences),
+            requestheader_client_ca_file: self.requestheader_client_ca_file.or(file.requestheader_client_ca_file),
+            requestheader_allowed_names: self.requestheader_allowed_names.or(file.requestheader_allowed_names),
+            requestheader_username_headers: self.requestheader_username_headers.or(file.requestheader_username_headers),
+            requestheader_uid_headers: self.requestheader_uid_headers.or(file.requestheader_uid_headers),
+            requestheader_group_headers: self.requestheader_group_headers.or(file.requestheader_group_headers),
+            requestheader_extra_headers_prefix: self.requestheader_extra_headers_prefix.or(file.requestheader_extra_headers_prefix),
             authorization_policy_file: self.authorization_policy_file.or(file.authorization_policy_file),
             authorization_mode: self.authorization_mode.or(file.authorization_mode),
+            authorization_webhook_config_file: self.authorization_webhook_config_file.or(file.authorization_webhook_config_file),
             authorization_config: self.authorization_config.or(file.authorization_config),
             enable_admission_plugins: self.enable_admission_plugins.or(file.enable_admission_plugins),
             disable_admission_plugins: self.disable_admission_plugins.or(file.disable_admission_plugins),
@@ -238,20 +325,11 @@ impl Up {
             other => return Err(format!("--durability is immediate or relaxed, not {other:?}")),
         };
         builder.data_dir = Some(data_dir.clone());
-        let listen = self.listen.as_deref().unwrap_or("127.0.0.1:6443");
+        let listen = self.listen.as_deref().unwrap_or(config::LISTEN);
         let address: SocketAddr =
             listen.parse().map_err(|_| format!("--listen takes an address and a port such as 127.0.0.1:6443, not {listen:?}"))?;
         builder.listen = Some(address);
-        builder.identity = identity::Settings {
-            token_auth_file: self.token_auth_file.clone(),
-            client_ca_file: self.client_ca_file.clone(),
-            no_anonymous: self.anonymous_auth == Some(false),
-            authentication_config: self.authentication_config.clone(),
-            authentication_token_webhook_config_file: self.authentication_token_webhook_config_file.clone(),
-            authorization_policy_file: self.authorization_policy_file.clone(),
-            authorization_mode: self.authorization_mode.as_deref().map(list).unwrap_or_else(|| vec!["Node".into(), "RBAC".into()]),
-            authorization_config: self.authorization_config.clone(),
-        };
+        builder.identity = self.identity()?;
         builder.admission.enable = self.enable_admission_plugins.as_deref().map(list).unwrap_or_default();
         builder.admission.policies = self.policies.clone();
         builder.admission.services = Arc::new(service_map(self.service_map.as_deref().unwrap_or_default())?);

@@ -67,10 +67,10 @@ impl Add {
         let certificate = issue(client, &request, seconds).await?;
         let text = super::kubeconfig::text(&ca, server.trim_end_matches('/'), &self.name, &certificate, &key);
         match &self.kubeconfig_out {
-            None => print!("{text}"),
+            None => super::output::print(&text)?,
             Some(path) => {
                 super::kubeconfig::write(path, &text)?;
-                println!("wrote {}", path.display());
+                super::output::line(&format!("wrote {}", path.display()))?;
             }
         }
         Ok(())

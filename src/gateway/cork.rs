@@ -1,6 +1,7 @@
 //! Writes of one turn go out together. HTTP/2 flushes behind every DATA frame, which over TLS is a record and a system call for each
-//! small answer or watch event. A corked connection keeps what it is given until the connection's task has done all it could, and
-//! then sends it at once: nothing waits for a timer, and a busy connection writes a few large records instead of many small ones.
+//! small answer or watch event. A corked connection keeps what it is given until the connection's task has done all it could and
+//! everybody else who was ready to run has had a turn, and then sends it at once: nothing waits for a timer, and a busy connection
+//! writes a few large records instead of many small ones.
 
 use std::future::poll_fn;
 use std::io;
@@ -38,12 +39,21 @@ pub fn cork<S>(stream: S) -> (Corked<S>, Cork<S>) {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Cork<S> {
-    /// Drives the connection that has the corked stream: after each turn of it, what it wrote goes out.
+    /// Drives the connection that has the corked stream: what it wrote goes out after the turn that follows. A stream that has
+    /// something to send wakes its connection, which the runtime lets run next; if it sent at once, each stream would have its own
+    /// record and system call. So it queues up once more, behind the streams that are ready too.
     pub async fn drive<E: From<io::Error>>(self, connection: impl Future<Output = Result<(), E>>) -> Result<(), E> {
         let mut connection = pin!(connection);
+        let mut queued = false;
         poll_fn(|cx| {
             let done = connection.as_mut().poll(cx);
-            let sent = self.0.lock().poll_send(cx);
+            let mut inner = self.0.lock();
+            queued = !queued && !inner.buffer.is_empty() && done.is_pending();
+            if queued {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let sent = inner.poll_send(cx);
             match (done, sent) {
                 (Poll::Ready(done), _) => Poll::Ready(done),
                 (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error.into())),

@@ -14,7 +14,6 @@ use crate::api::discovery::{self, Document};
 use crate::api::negotiate::{self, Format};
 use crate::api::openapi::Encoding;
 use crate::api::representation::{Representation, encode, header_text, respond, respond_value};
-use crate::server::identity::ISSUER;
 
 /// The paths that `/` lists besides those of groups and versions.
 const PATHS: &[&str] = &[
@@ -57,9 +56,18 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
             return Ok(response);
         }
         [".well-known", "openid-configuration"] => {
-            Some(gateway.api.reviews.keys.openid_configuration(ISSUER, &format!("{ISSUER}/openid/v1/jwks")))
+            let reviews = &gateway.api.reviews;
+            // Where it is served, unless nothing is: the issuer's own name need not resolve anywhere.
+            let jwks = match gateway.address.get() {
+                Some(address) => format!("https://{address}/openid/v1/jwks"),
+                None => format!("{}/openid/v1/jwks", reviews.issuer),
+            };
+            Some(reviews.keys.openid_configuration(&reviews.issuer, &jwks))
         }
-        ["openapi", "v3"] => return Ok(tagged(headers, &documents.index(&table), "text/plain; charset=utf-8")),
+        ["openapi", "v3"] => {
+            let index = documents.index(&table, gateway.aggregator.addresses(&table));
+            return Ok(tagged(headers, &index, "text/plain; charset=utf-8"));
+        }
         ["openapi", "v3", ..] => {
             let name = parts[2..].join("/");
             // The hash in the address is the newest one: whoever comes with another is sent there.
@@ -69,7 +77,11 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
             {
                 return Ok(moved(&format!("/openapi/v3/{name}?hash={hash}")));
             }
-            match documents.v3(&table, &name) {
+            match documents
+                .v3(&table, &name)
+                .map(|document| (*document).clone())
+                .or_else(|| gateway.aggregator.made_document(&table, &name))
+            {
                 Some(document) => return Ok(tagged(headers, &document, "application/json")),
                 None => None,
             }
@@ -80,7 +92,7 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
                 true => (Encoding::Protobuf, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
                 false => (Encoding::Json, "application/json"),
             };
-            return Ok(tagged(headers, &documents.v2(&table, encoding), content_type));
+            return Ok(tagged(headers, &documents.v2(&table, &gateway.aggregator.extensions(&table), encoding), content_type));
         }
         _ => None,
     };

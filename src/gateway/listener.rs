@@ -1,12 +1,13 @@
 //! The socket: accepts, shakes hands, and serves HTTP/1.1 and HTTP/2 on each connection until it ends or the server stops. A peer
 //! that opens a connection and says nothing, or says it byte by byte, is given up on.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
 use http::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -15,7 +16,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
+use tower::{Service, ServiceExt};
 
 use super::cork::cork;
 use crate::authn::PeerCertificates;
@@ -30,8 +31,13 @@ const DRAIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
+/// What answers the requests of a listener.
+pub trait Door: Service<Request<Body>, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static {}
+
+impl<S: Service<Request<Body>, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static> Door for S {}
+
 /// Serves until the token is cancelled, then drains.
-pub async fn serve(listener: TcpListener, tls: rustls::ServerConfig, router: Router, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, tls: rustls::ServerConfig, door: impl Door, stop: CancellationToken) {
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let graceful = Arc::new(GracefulShutdown::new());
     loop {
@@ -48,7 +54,7 @@ pub async fn serve(listener: TcpListener, tls: rustls::ServerConfig, router: Rou
                 continue;
             }
         };
-        tokio::spawn(connection(socket, peer, acceptor.clone(), router.clone(), graceful.clone()));
+        tokio::spawn(connection(socket, peer, acceptor.clone(), door.clone(), graceful.clone()));
     }
     drop(listener);
     if let Some(graceful) = Arc::into_inner(graceful) {
@@ -59,7 +65,7 @@ pub async fn serve(listener: TcpListener, tls: rustls::ServerConfig, router: Rou
     }
 }
 
-async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, router: Router, graceful: Arc<GracefulShutdown>) {
+async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, door: impl Door, graceful: Arc<GracefulShutdown>) {
     let _ = socket.set_nodelay(true);
     let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => stream,
@@ -78,7 +84,7 @@ async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, 
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(certificates.clone());
         request.extensions_mut().insert(Peer(peer));
-        router.clone().oneshot(request)
+        door.clone().oneshot(request)
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(1 << 20);

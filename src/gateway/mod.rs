@@ -3,6 +3,7 @@
 
 pub mod cork;
 pub mod documents;
+pub mod flow;
 pub mod health;
 pub mod layers;
 pub mod listener;
@@ -28,6 +29,10 @@ pub struct Gateway {
     pub authenticator: Arc<Chain>,
     /// Hop 03.
     pub authorizer: Arc<dyn Authorizer>,
+    /// Who may be taken for whom.
+    pub impersonation: crate::authz::impersonation::Impersonation,
+    /// To which flow a request belongs.
+    pub flows: Arc<flow::Flows>,
     /// How many requests may be under way.
     pub limits: layers::limits::Limits,
     /// What happened.

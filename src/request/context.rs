@@ -1,5 +1,6 @@
 //! What travels with a request through both stacks: what it is about, who asks, its Audit-ID and its trace.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::{RequestInfo, SpanContext, Trace, User};
@@ -24,6 +25,9 @@ pub struct Context {
     constraint: OnceLock<&'static str>,
     body: OnceLock<Body>,
     guarded: OnceLock<Arc<serde_json::Value>>,
+    guarded_new: OnceLock<serde_json::Value>,
+    wanted: AtomicBool,
+    understood: OnceLock<serde_json::Value>,
 }
 
 /// What the object in the body calls itself, where the path does not say it.
@@ -57,6 +61,9 @@ impl Context {
             constraint: OnceLock::new(),
             body: OnceLock::new(),
             guarded: OnceLock::new(),
+            guarded_new: OnceLock::new(),
+            wanted: AtomicBool::new(false),
+            understood: OnceLock::new(),
         }
     }
 
@@ -113,14 +120,36 @@ impl Context {
         });
     }
 
-    /// An object whose data must not be told in what is told of the request.
-    pub fn guarded(&self) -> Option<&Arc<serde_json::Value>> {
-        self.guarded.get()
+    /// The objects whose data must not be told in what is told of the request.
+    pub fn guarded(&self) -> impl Iterator<Item = &serde_json::Value> {
+        self.guarded.get().map(|old| &**old).into_iter().chain(self.guarded_new.get())
     }
 
     /// Guards the data of an object that the request is about.
     pub fn guard(&self, object: Arc<serde_json::Value>) {
         let _ = self.guarded.set(object);
+    }
+
+    /// Asks for the object in the body as the server understands it.
+    pub fn want_body(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes note of it, if somebody asked. The first one stays.
+    pub fn understand(&self, object: &serde_json::Value) {
+        if self.wanted.load(Ordering::Relaxed) {
+            self.understood.get_or_init(|| object.clone());
+        }
+    }
+
+    /// The object in the body as the server understood it, if somebody asked in time.
+    pub fn understood(&self) -> Option<&serde_json::Value> {
+        self.understood.get()
+    }
+
+    /// Guards the data of an object as mutating admission left it.
+    pub fn guard_new(&self, object: &serde_json::Value) {
+        self.guarded_new.get_or_init(|| object.clone());
     }
 
     /// The first value of a query parameter.

@@ -50,6 +50,7 @@ async fn make(api: &Api, user: &Arc<User>, mut object: Value) -> Result<(), Stri
         name: name.clone(),
         subresource: String::new(),
         options: WriteOptions::default(),
+        conversions: Arc::default(),
     };
     let failed = |status: Status| format!("cannot make {kind} {name}: {}", status.message);
     let status = object.get("status").cloned().filter(|_| target.resource.subresource("status").is_some());

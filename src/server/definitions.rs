@@ -112,6 +112,7 @@ async fn clean_up(api: &Api, definition: &Value) -> Result<(), crate::status::St
         name: name.into(),
         subresource: String::new(),
         options: WriteOptions::default(),
+        conversions: Arc::default(),
     };
     let resources: Vec<Arc<Resource>> = resources_of_definition(definition).into_iter().map(Arc::new).collect();
     if let Some(resource) = resources.iter().find(|r| !r.is_stored_otherwise()).or(resources.first()) {

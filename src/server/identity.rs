@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use usher_components::clock::Clock;
 
 use crate::api::reviews::Reviews;
@@ -28,6 +28,7 @@ use crate::authz::node::NodeAuthorizer;
 use crate::authz::node::graph::Graph;
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::index::Index;
+use crate::authz::webhook::WebhookAuthorizer;
 use crate::gateway::pki::Pki;
 use crate::object::Object;
 use crate::store;
@@ -36,9 +37,14 @@ use crate::watch::{Observer, State};
 /// Who issues service-account tokens, and for whom.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// How long a token webhook may take, and how long its answers are remembered.
+/// The common name of this server's own front proxy: the client of extension servers.
+const FRONT_PROXY: &str = "front-proxy-client";
+
+/// How long a webhook may take.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
-const WEBHOOK_CACHE_SECONDS: i64 = 120;
+
+/// How long the answers of the token webhook are remembered if nothing is said.
+const TOKEN_WEBHOOK_CACHE: Duration = Duration::from_secs(120);
 
 /// Where credentials come from besides the server's own.
 #[derive(Clone, Debug)]
@@ -53,10 +59,30 @@ pub struct Settings {
     pub authentication_config: Option<PathBuf>,
     /// `--authentication-token-webhook-config-file`.
     pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// `--authentication-token-webhook-cache-ttl`.
+    pub authentication_token_webhook_cache_ttl: Duration,
+    /// One issuer that is not told by a file but by the flags `--oidc-*`, in the form of an entry of `jwt` there.
+    pub oidc: Option<Value>,
+    /// `--service-account-issuer`: the first one issues, tokens of all are known. Empty for this server's own.
+    pub service_account_issuers: Vec<String>,
+    /// `--service-account-signing-key-file`, instead of this server's own key.
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// `--service-account-key-file`: what tokens are verified with besides the key that signs them.
+    pub service_account_key_files: Vec<PathBuf>,
+    /// `--service-account-max-token-expiration`; zero is no limit.
+    pub service_account_max_token_expiration: Duration,
+    /// `--api-audiences`. Empty for the issuers.
+    pub api_audiences: Vec<String>,
+    /// `--requestheader-client-ca-file`: who may speak for others besides this server's own front proxy.
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// The other settings of a front proxy.
+    pub requestheader: Headers,
     /// `--authorization-policy-file`, for ABAC.
     pub authorization_policy_file: Option<PathBuf>,
     /// `--authorization-mode`.
     pub authorization_mode: Vec<String>,
+    /// `--authorization-webhook-config-file`, for the mode Webhook.
+    pub authorization_webhook_config_file: Option<PathBuf>,
     /// `--authorization-config`.
     pub authorization_config: Option<PathBuf>,
 }
@@ -69,10 +95,32 @@ impl Default for Settings {
             no_anonymous: false,
             authentication_config: None,
             authentication_token_webhook_config_file: None,
+            authentication_token_webhook_cache_ttl: TOKEN_WEBHOOK_CACHE,
+            oidc: None,
+            service_account_issuers: Vec::new(),
+            service_account_signing_key_file: None,
+            service_account_key_files: Vec::new(),
+            service_account_max_token_expiration: Duration::ZERO,
+            api_audiences: Vec::new(),
+            requestheader_client_ca_file: None,
+            requestheader: Headers { allowed_names: vec![FRONT_PROXY.into()], ..Headers::default() },
             authorization_policy_file: None,
             authorization_mode: vec!["Node".into(), "RBAC".into()],
+            authorization_webhook_config_file: None,
             authorization_config: None,
         }
+    }
+}
+
+impl Settings {
+    /// Who issues service-account tokens; never empty.
+    fn issuers(&self) -> Vec<String> {
+        if self.service_account_issuers.is_empty() { vec![ISSUER.into()] } else { self.service_account_issuers.clone() }
+    }
+
+    /// Whom a token must be for.
+    fn audiences(&self) -> Vec<String> {
+        if self.api_audiences.is_empty() { self.issuers() } else { self.api_audiences.clone() }
     }
 }
 
@@ -88,6 +136,9 @@ pub struct Identity {
     pub tokens: Arc<Bearer>,
     /// The keys of service-account tokens.
     pub keys: Arc<ServiceAccountKeys>,
+    issuer: String,
+    audiences: Vec<String>,
+    max_token_seconds: i64,
     _watches: Vec<reload::Watch>,
 }
 
@@ -120,13 +171,31 @@ impl Observer for IndexObserver {
     }
 }
 
-/// The webhook that a kubeconfig points to, for tokens that nobody here knows.
-fn token_webhook(file: &Path, now: Now) -> Result<TokenReviewWebhook, String> {
+/// The webhook that a kubeconfig points to.
+fn webhook(file: &Path) -> Result<WebhookClient, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
     let kubeconfig = crate::schema::yaml::parse(&text)?.value;
     let base = file.parent().unwrap_or(Path::new("."));
-    let client = WebhookClient::from_kubeconfig(&kubeconfig, base, WEBHOOK_TIMEOUT, Retry::default())?;
-    Ok(TokenReviewWebhook::new(client, WEBHOOK_CACHE_SECONDS, now))
+    WebhookClient::from_kubeconfig(&kubeconfig, base, WEBHOOK_TIMEOUT, Retry::default())
+}
+
+/// The keys of service-account tokens: this server's own, or those of files that count anew when they change.
+fn service_account_keys(settings: &Settings, pki: &Pki, watches: &mut Vec<reload::Watch>) -> Result<Arc<ServiceAccountKeys>, String> {
+    let own = pki.service_account_key.clone().into_bytes();
+    let keys = Arc::new(ServiceAccountKeys::new(Some(&own), &[])?);
+    let signing = settings.service_account_signing_key_file.as_deref();
+    let files: Vec<&Path> = signing.into_iter().chain(settings.service_account_key_files.iter().map(PathBuf::as_path)).collect();
+    if !files.is_empty() {
+        let (taker, from_file) = (keys.clone(), signing.is_some());
+        watches.push(reload::files(&files, move |contents| {
+            let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+            match contents.as_slice() {
+                [signing, verification @ ..] if from_file => taker.replace(Some(signing), verification),
+                verification => taker.replace(Some(&own), verification),
+            }
+        })?);
+    }
+    Ok(keys)
 }
 
 impl Identity {
@@ -153,33 +222,45 @@ impl Identity {
             }
         }
         let front_proxy = Arc::new(Authorities::new(now.clone()));
-        front_proxy.replace(pki.front_proxy_ca.as_bytes())?;
+        match &settings.requestheader_client_ca_file {
+            None => front_proxy.replace(pki.front_proxy_ca.as_bytes())?,
+            Some(file) => {
+                let front_proxy = front_proxy.clone();
+                watches.push(reload::file(file, move |pem| front_proxy.replace(pem))?);
+            }
+        }
         let mut tokens: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
         if let Some(file) = &settings.token_auth_file {
             let known = Arc::new(TokenFile::default());
             tokens.push(known.clone());
             watches.push(reload::file(file, move |csv| known.replace(&String::from_utf8_lossy(csv)))?);
         }
-        let keys = Arc::new(ServiceAccountKeys::new(Some(pki.service_account_key.as_bytes()), &[])?);
-        tokens.push(Arc::new(ServiceAccounts::new(vec![ISSUER.into()], keys.clone(), objects.clone(), now.clone())));
+        let keys = service_account_keys(settings, pki, &mut watches)?;
+        let (service_issuers, audiences) = (settings.issuers(), settings.audiences());
+        tokens.push(Arc::new(ServiceAccounts::new(service_issuers.clone(), keys.clone(), objects.clone(), now.clone())));
         tokens.push(Arc::new(BootstrapTokens::new(objects, now.clone())));
         let issuers = Arc::new(Issuers::new(now.clone()));
         tokens.push(issuers.clone());
         if let Some(file) = &settings.authentication_token_webhook_config_file {
-            tokens.push(Arc::new(token_webhook(file, now)?));
+            let seconds = i64::try_from(settings.authentication_token_webhook_cache_ttl.as_secs()).unwrap_or(i64::MAX);
+            tokens.push(Arc::new(TokenReviewWebhook::new(webhook(file)?, seconds, now)));
         }
-        let tokens = Arc::new(Bearer::new(tokens, vec![ISSUER.into()]));
+        let tokens = Arc::new(Bearer::new(tokens, audiences.clone()));
         let authenticators: Vec<Arc<dyn Authenticator>> = vec![
-            Arc::new(RequestHeader::new(front_proxy, Headers { allowed_names: vec!["front-proxy-client".into()], ..Headers::default() })),
+            Arc::new(RequestHeader::new(front_proxy, settings.requestheader.clone())),
             Arc::new(ClientCertificate(authorities)),
             tokens.clone(),
         ];
         let anonymous = if settings.no_anonymous { Anonymous::Nowhere } else { Anonymous::Everywhere };
-        let authenticator = Arc::new(authn::chain::Chain::new(authenticators, anonymous.clone(), vec![ISSUER.into()]));
+        let authenticator = Arc::new(authn::chain::Chain::new(authenticators, anonymous.clone(), audiences.clone()));
+        if let Some(jwt) = &settings.oidc {
+            let document = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [jwt]});
+            issuers.replace(authentication_configuration::from_value(&document, &service_issuers)?.issuers);
+        }
         if let Some(file) = &settings.authentication_config {
-            let chain = authenticator.clone();
+            let (chain, taken) = (authenticator.clone(), service_issuers.clone());
             watches.push(reload::file(file, move |bytes| {
-                let read = authentication_configuration::parse(bytes)?;
+                let read = authentication_configuration::parse(bytes, &taken)?;
                 issuers.replace(read.issuers);
                 chain.set_anonymous(read.anonymous.unwrap_or_else(|| anonymous.clone()));
                 Ok(())
@@ -218,7 +299,11 @@ impl Identity {
             abac = Some(policies.clone());
             watches.push(reload::file(file, move |text| policies.replace(&String::from_utf8_lossy(text)))?);
         }
-        let modes = Modes { rbac: rbac.clone(), node: Arc::new(NodeAuthorizer::new(graph)), abac, now: now_for_modes };
+        let webhook = match &settings.authorization_webhook_config_file {
+            None => None,
+            Some(file) => Some(Arc::new(WebhookAuthorizer::new(webhook(file)?, Default::default(), now_for_modes.clone()))),
+        };
+        let modes = Modes { rbac: rbac.clone(), node: Arc::new(NodeAuthorizer::new(graph)), abac, webhook, now: now_for_modes };
         let authorizer = Arc::new(authz::chain::Chain::new(Vec::new()));
         match &settings.authorization_config {
             None => {
@@ -233,7 +318,9 @@ impl Identity {
                 })?);
             }
         }
-        Ok(Identity { authenticator, authorizer, rbac, tokens, keys, _watches: watches })
+        let max_token_seconds = i64::try_from(settings.service_account_max_token_expiration.as_secs()).unwrap_or(i64::MAX);
+        let issuer = service_issuers.into_iter().next().unwrap_or_else(|| ISSUER.into());
+        Ok(Identity { authenticator, authorizer, rbac, tokens, keys, issuer, audiences, max_token_seconds, _watches: watches })
     }
 
     /// The reviews that ask these chains.
@@ -244,9 +331,9 @@ impl Identity {
             tokens: self.tokens.clone(),
             objects: Arc::new(Current(state.clone())),
             keys: self.keys.clone(),
-            issuer: ISSUER.into(),
-            audiences: vec![ISSUER.into()],
-            max_token_seconds: 0,
+            issuer: self.issuer.clone(),
+            audiences: self.audiences.clone(),
+            max_token_seconds: self.max_token_seconds,
             now: Arc::new(move || clock.now()),
         }
     }

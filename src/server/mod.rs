@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use crate::gateway::stack::Stack;
 use identity::Identity;
 use tokio_util::sync::CancellationToken;
 use usher_components::clock::Clock;
@@ -23,6 +23,7 @@ use crate::aggregator::Aggregator;
 use crate::api::{Api, kinds};
 use crate::audit::{self, Archive, Audit, archive};
 use crate::authz::rbac::escalation::Escalation;
+use crate::gateway::flow::Flows;
 use crate::gateway::layers::limits::Limits;
 use crate::gateway::pki::Pki;
 use crate::gateway::{Gateway, health, listener, metrics, stack, tls};
@@ -179,6 +180,8 @@ impl Builder {
             api: api.clone(),
             authenticator: identity.authenticator.clone(),
             authorizer: identity.authorizer.clone(),
+            impersonation: Default::default(),
+            flows: Flows::over(&api.state).await.map_err(|e| fail(e.to_string()))?,
             limits: Limits::new(600, 5000),
             metrics: metrics::Metrics::default(),
             health: health::Health::default(),
@@ -247,7 +250,7 @@ pub struct Server {
     pub identity: Identity,
     /// Hops 09 to 12.
     pub components: usher_components::Handle,
-    router: Router,
+    router: Stack,
     pki: Pki,
     address: Option<SocketAddr>,
     stop: CancellationToken,
@@ -286,7 +289,7 @@ impl Server {
     }
 
     /// The whole stack as a tower service.
-    pub fn router(&self) -> Router {
+    pub fn router(&self) -> Stack {
         self.router.clone()
     }
 
@@ -306,7 +309,7 @@ impl Server {
 }
 
 /// Clients of this server's own stack, one for each identity.
-struct InProcessClients(Router);
+struct InProcessClients(Stack);
 
 impl ClientFor for InProcessClients {
     fn client(&self, identity: &usher_components::Identity) -> kube::Client {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use usher_components::controllers::certificates::CertificateRequest;
 use usher_components::controllers::certificates::signer::LEGACY_UNKNOWN;
 use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::field::{Errors, Path, invalid, wrong};
 use super::names;
@@ -138,12 +139,25 @@ fn certificates(value: &Value) -> Result<(), String> {
     let Some(encoded) = value.as_str().filter(|text| !text.is_empty()) else { return Ok(()) };
     let pem = STANDARD.decode(encoded).unwrap_or_default();
     let mut found = false;
+    let text = String::from_utf8_lossy(&pem);
     for block in Pem::iter_from_buffer(&pem) {
         let Ok(block) = block else { break };
         if block.label != "CERTIFICATE" {
             return Err(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
         }
         found = true;
+        let mut rest = block.contents.as_slice();
+        if rest.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".into());
+        }
+        while !rest.is_empty() {
+            rest = X509Certificate::from_der(rest).map_err(|_| "x509: malformed certificate")?.0;
+        }
+    }
+    // The reader of PEM takes no block with headers; it is a block all the same.
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("-----BEGIN "));
+    if !found && lines.next() == Some("-----BEGIN CERTIFICATE-----") && lines.next().is_some_and(|line| line.contains(':')) {
+        return Err("no PEM block headers are permitted".into());
     }
     if found { Ok(()) } else { Err("must contain at least one CERTIFICATE PEM block".into()) }
 }
@@ -173,10 +187,12 @@ fn conditions(object: &Value, errors: &mut Errors) {
         if earlier(kind) {
             errors.push(FieldError::duplicate(format!("{path}.type"), &condition["type"]));
         }
-        if (kind == "Denied" && earlier("Approved")) || (kind == "Approved" && earlier("Denied")) {
-            let detail = "Approved and Denied conditions are mutually exclusive";
-            errors.push(FieldError::invalid(format!("{path}.type"), &condition["type"], detail));
-        }
+    }
+    let has = |kind: &str| conditions.iter().any(|c| c["type"] == kind);
+    if has("Approved") && has("Denied") {
+        let (approved, denied) = (r#"conditions[{"type": "Approved"}]"#, r#"conditions[{"type": "Denied"}]"#);
+        let shown = json!(format!("{{{approved}, {denied}}}"));
+        errors.push(FieldError::invalid("status.conditions", &shown, format!("must specify at most one of: `{approved}`, `{denied}`")));
     }
 }
 
@@ -246,7 +262,7 @@ mod tests {
         assert_eq!(updated(&old, &approved, "approval"), [removed]);
         let mut both = approved.clone();
         both["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "Denied", "status": "True"}));
-        assert!(updated(&both, &approved, "approval")[0].ends_with("Approved and Denied conditions are mutually exclusive"));
+        assert!(updated(&both, &approved, "approval")[0].contains("must specify at most one of: `conditions"));
         let with = |text: &str| {
             let mut object = approved.clone();
             object["status"]["certificate"] = STANDARD.encode(text).into();

@@ -45,13 +45,16 @@ fn rule(rule: &Value, path: &Path<'_>, namespaced: bool, errors: &mut Errors) {
         if ["apiGroups", "resources", "resourceNames"].iter().any(|name| !items(rule, name).is_empty()) {
             errors.push(FieldError::invalid(path, &shown, "rules cannot apply to both regular resources and non-resource URLs"));
         }
-        return;
+    } else {
+        if items(rule, "apiGroups").is_empty() {
+            errors.push(FieldError::required(path.field("apiGroups"), "resource rules must supply at least one api group"));
+        }
+        if items(rule, "resources").is_empty() {
+            errors.push(FieldError::required(path.field("resources"), "resource rules must supply at least one resource"));
+        }
     }
-    if items(rule, "apiGroups").is_empty() {
-        errors.push(FieldError::required(path.field("apiGroups"), "resource rules must supply at least one api group"));
-    }
-    if items(rule, "resources").is_empty() {
-        errors.push(FieldError::required(path.field("resources"), "resource rules must supply at least one resource"));
+    if items(rule, "verbs").is_empty() {
+        errors.push(FieldError::required(path.field("verbs"), ""));
     }
 }
 

@@ -138,21 +138,26 @@ impl Channel {
         Some(ring.events.iter().skip(offset).take(most).cloned().collect())
     }
 
-    /// Writes the frames of events from a sequence number on, each with the word that `word` has for it, until there are `most`
-    /// bytes or no more events; answers how many events were looked at, `None` if the ring has left the cursor behind.
-    pub fn copy(&self, from: u64, most: usize, out: &mut Vec<u8>, word: impl Fn(&Event) -> Option<EventKind>) -> Option<u64> {
+    /// The frames of events from a sequence number on, each with the word that `word` has for it, until there are `most` bytes or no
+    /// more events, and how many events were looked at; `None` if the ring has left the cursor behind.
+    pub fn copy(&self, from: u64, most: usize, word: impl Fn(&Event) -> Option<EventKind>) -> Option<(Vec<u8>, u64)> {
         let ring = self.ring.read();
         let offset = from.checked_sub(ring.first)? as usize;
-        let mut seen = 0;
+        let (mut frames, mut bytes, mut seen) = (Vec::new(), 0, 0);
         for event in ring.events.iter().skip(offset) {
             if let Some(kind) = word(event) {
-                out.extend_from_slice(event.frame(kind));
+                let frame = event.frame(kind);
+                bytes += frame.len();
+                frames.push(frame);
             }
             seen += 1;
-            if out.len() >= most {
+            if bytes >= most {
                 break;
             }
         }
-        Some(seen)
+        // Room for all of them at once: a vector that grows copies what it has.
+        let mut out = Vec::with_capacity(bytes);
+        frames.into_iter().for_each(|frame| out.extend_from_slice(frame));
+        Some((out, seen))
     }
 }

@@ -166,11 +166,11 @@ impl Watcher {
     /// The JSON frames of what there is to tell now, about `most` bytes of them; only for a watcher without backlog. Copies straight
     /// out of the ring: with many watchers, even counting who holds an event costs.
     pub fn take_frames(&mut self, most: usize) -> Result<Vec<u8>, Lagged> {
-        let mut out = Vec::new();
         self.bell.mark_unchanged();
         let (filter, after) = (&self.filter, self.after);
         let word = |event: &Event| filter.word(event).filter(|_| event.object.revision > after);
-        self.next += self.channel.copy(self.next, most, &mut out, word).ok_or(Lagged)?;
+        let (out, seen) = self.channel.copy(self.next, most, word).ok_or(Lagged)?;
+        self.next += seen;
         Ok(out)
     }
 

@@ -2,6 +2,7 @@
 
 mod admitted;
 mod core;
+mod observed;
 mod policies;
 mod redaction;
 mod shapes;
@@ -67,14 +68,8 @@ impl Recorded {
         Recorded::with(crate::builder(), tempfile::tempdir().unwrap(), rules).await
     }
 
-    /// With everything recorded, and everything kept in files.
-    pub async fn on_disk() -> Recorded {
-        let directory = tempfile::tempdir().unwrap();
-        let builder = Server::builder().data_dir(directory.path().join("data"));
-        Recorded::with(builder, directory, "rules:\n- level: RequestResponse\n").await
-    }
-
-    async fn with(mut builder: usher::server::Builder, directory: TempDir, rules: &str) -> Recorded {
+    /// The same, made of a builder that knows more.
+    pub async fn with(mut builder: usher::server::Builder, directory: TempDir, rules: &str) -> Recorded {
         let (policy, log) = (directory.path().join("policy.yaml"), directory.path().join("audit.log"));
         std::fs::write(&policy, format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}")).unwrap();
         builder.audit.policy = Some(policy);

@@ -1,14 +1,16 @@
 //! Planted secrets are looked for wherever something is written down: the archive, the sinks, the log of the server.
 
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http::{HeaderValue, Method};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use usher::audit::Filter;
 
+use super::sinks::{Collector, eventually};
 use super::{Recorded, admin, request, send};
 use crate::admission::server::{Webhooks, configure};
 
@@ -26,6 +28,13 @@ const PLANTED: &[&str] = &[
     "planted-broken-4711",
     "planted-policy-4711",
     "planted-key-4711",
+    "planted-apply-4711",
+    "planted-list-4711",
+    "planted-binary-4711",
+    "planted-protobuf-4711",
+    "planted-annotation-4711",
+    "planted-basic-4711",
+    "planted-metadata-4711",
 ];
 
 fn needles() -> &'static [String] {
@@ -69,7 +78,23 @@ async fn a_planted_secret_is_nowhere_to_be_found() {
     let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_ansi(false).with_writer(|| Searched).finish();
     tracing::subscriber::set_global_default(subscriber).unwrap();
     tracing::debug!("the log is being read");
-    let recorded = Recorded::on_disk().await;
+    // Every way out of the process that a record can take.
+    let collector = Collector::start().await;
+    let spans: Arc<Mutex<Vec<Bytes>>> = Arc::default();
+    let seen = spans.clone();
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", socket.local_addr().unwrap());
+    let router = axum::Router::new().fallback(move |body: Bytes| {
+        seen.lock().push(body);
+        async { "{}" }
+    });
+    tokio::spawn(async move { axum::serve(socket, router).await });
+    let directory = tempfile::tempdir().unwrap();
+    let mut builder = usher::Server::builder().data_dir(directory.path().join("data"));
+    builder.audit.webhook = Some(collector.settings(directory.path()));
+    builder.audit.otlp_endpoint = Some(endpoint);
+    let rules = "rules:\n- level: Metadata\n  namespaces: [quiet]\n- level: RequestResponse\n";
+    let recorded = Recorded::with(builder, directory, rules).await;
     let hooks = Webhooks::start().await;
     hooks.on("/plant", |_| {
         crate::admission::server::patched(json!([{"op": "add", "path": "/data/added", "value": encoded("planted-webhook-4711")}]))
@@ -83,6 +108,7 @@ async fn a_planted_secret_is_nowhere_to_be_found() {
         "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["secrets"]}]},
         "validations": [
             {"expression": "!has(object.data) || !('bad' in object.data)", "messageExpression": "'I was told ' + object.data['bad']"},
+            {"expression": "!has(object.metadata.labels) || !('tell' in object.metadata.labels)", "messageExpression": "'it was ' + object.data['p'] + ', now ' + object.data['added']"},
             {"expression": "!has(object.metadata.labels) || !('quote' in object.metadata.labels)", "messageExpression": "'there was ' + oldObject.data['p'] + ' and ' + object.data['added']"}],
         "auditAnnotations": [{"key": "loud", "valueExpression": "has(object.data) && 'bad' in object.data ? 'it says ' + string(object.data['bad']) : ''"}]}});
     recorded.make(&format!("{base}/validatingadmissionpolicies"), policy).await;
@@ -112,9 +138,37 @@ async fn a_planted_secret_is_nowhere_to_be_found() {
     let mut broken = request(Method::POST, secrets, &admin(), None);
     *broken.body_mut() = Body::from("{\"apiVersion\":\"v1\",\"data\":{\"a\":\"planted-broken-4711\"");
     assert_eq!(send(&recorded.server, broken).await.0, 400);
+    let pem = |what: &str| format!("-----BEGIN PRIVATE KEY-----\n{what}\n-----END PRIVATE KEY-----");
     let keys = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "k"}, "data": {
-        "tls.key": "-----BEGIN PRIVATE KEY-----\nplanted-key-4711\n-----END PRIVATE KEY-----"}});
+        "tls.key": pem("planted-key-4711"), "open": "a ConfigMap is no secret"}, "binaryData": {"p12": encoded(&pem("planted-binary-4711"))}});
     assert_eq!(ask(Method::POST, "/api/v1/namespaces/default/configmaps", Some(keys)).await, 201);
+    let applied = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {applied: planted-apply-4711}\n";
+    let mut apply = request(Method::PATCH, &format!("{one}?fieldManager=a&force=true"), &admin(), None);
+    apply.headers_mut().insert("content-type", HeaderValue::from_static("application/apply-patch+yaml"));
+    *apply.body_mut() = Body::from(applied);
+    assert_eq!(send(&recorded.server, apply).await.0, 200);
+    let noted = json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{\"data\":\"planted-annotation-4711\"}"}}});
+    assert_eq!(ask(Method::PATCH, &one, Some(noted)).await, 200);
+    // Secrets where no Secret is expected, in a form that is not JSON, and in a request of which only metadata is recorded.
+    let item = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "l"}, "stringData": {"p": "planted-list-4711"}});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [item]});
+    assert_eq!(ask(Method::POST, secrets, Some(list.clone())).await, 400);
+    assert_eq!(ask(Method::POST, "/api/v1/namespaces/default/configmaps", Some(list)).await, 400);
+    let secret = |name: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": {"wh": "plant"}}, "data": {"p": encoded(value)}});
+    let mut proto = request(Method::POST, secrets, &admin(), None);
+    proto.headers_mut().insert("content-type", HeaderValue::from_static("application/vnd.kubernetes.protobuf"));
+    *proto.body_mut() = Body::from(usher::api::protobuf::encode(&secret("proto", "planted-protobuf-4711"), "v1", "Secret").unwrap());
+    assert_eq!(send(&recorded.server, proto).await.0, 201);
+    recorded.make("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet"}})).await;
+    let mut quoted = secret("quoted", "planted-metadata-4711");
+    quoted["metadata"]["labels"]["tell"] = json!("added");
+    // The policy quotes what the webhook added, and of this request nobody records the patch.
+    assert_eq!(ask(Method::POST, "/api/v1/namespaces/quiet/secrets", Some(quoted)).await, 422);
+    let mut basic = request(Method::GET, "/api/v1/pods", &admin(), None);
+    basic.extensions_mut().clear();
+    let header = format!("Basic {}", encoded("jane:planted-basic-4711"));
+    basic.headers_mut().insert("authorization", HeaderValue::from_str(&header).unwrap());
+    send(&recorded.server, basic).await;
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "planted-review-4711"}});
     assert_eq!(ask(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews", Some(review)).await, 201);
     assert_eq!(ask(Method::GET, "/version?access_token=planted-query-4711", None).await, 200);
@@ -141,8 +195,16 @@ async fn a_planted_secret_is_nowhere_to_be_found() {
     let archive: String = kept.iter().map(|event| serde_json::to_string(&**event).unwrap()).collect();
     let log = std::fs::read_to_string(&recorded.log).unwrap();
     assert!(log.contains("[redacted]") && archive.contains("[redacted]"));
+    let last = kept.last().unwrap().audit_id.clone();
+    eventually(|| collector.batches.lock().iter().any(|batch| batch.to_string().contains(&last))).await;
+    let webhook: String = collector.batches.lock().iter().map(Value::to_string).collect();
+    eventually(|| spans.lock().iter().any(|body| String::from_utf8_lossy(body).contains(&last))).await;
+    let otlp: String = spans.lock().iter().map(|body| String::from_utf8_lossy(body).into_owned()).collect();
+    for (place, text) in [("the archive", &archive), ("the log", &log), ("the webhook's body", &webhook)] {
+        assert!(text.contains("a ConfigMap is no secret"), "{place}");
+    }
     for needle in needles().iter().chain([&token]) {
-        for (place, text) in [("the archive", &archive), ("the log", &log)] {
+        for (place, text) in [("the archive", &archive), ("the log", &log), ("the webhook's body", &webhook), ("the spans", &otlp)] {
             if let Some(at) = text.find(needle.as_str()) {
                 panic!("{needle} is in {place}: …{}", &text[at.saturating_sub(400)..(at + 100).min(text.len())]);
             }

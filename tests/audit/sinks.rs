@@ -22,9 +22,9 @@ const REFUSES: u8 = 1;
 const HANGS: u8 = 2;
 
 /// An audit webhook over TLS that can hang, refuse, die and come back.
-struct Collector {
+pub(super) struct Collector {
     mood: Arc<AtomicU8>,
-    batches: Arc<Mutex<Vec<Value>>>,
+    pub(super) batches: Arc<Mutex<Vec<Value>>>,
     calls: Arc<AtomicUsize>,
     pki: Pki,
     port: u16,
@@ -32,7 +32,7 @@ struct Collector {
 }
 
 impl Collector {
-    async fn start() -> Collector {
+    pub(super) async fn start() -> Collector {
         let pki = Pki::open(None, &["127.0.0.1".into()]).unwrap();
         let mut collector = Collector {
             mood: Arc::default(),
@@ -73,7 +73,7 @@ impl Collector {
         tokio::spawn(listener::serve(socket, config, Router::new().fallback(handler), self.stop.clone()));
     }
 
-    fn settings(&self, directory: &std::path::Path) -> webhook::Settings {
+    pub(super) fn settings(&self, directory: &std::path::Path) -> webhook::Settings {
         use base64::Engine;
         let ca = base64::engine::general_purpose::STANDARD.encode(&self.pki.ca);
         let path: PathBuf = directory.join("webhook.yaml");
@@ -98,7 +98,7 @@ impl Collector {
     }
 }
 
-async fn eventually(what: impl Fn() -> bool) {
+pub(super) async fn eventually(what: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !what() {
         assert!(Instant::now() < end, "did not happen in time");

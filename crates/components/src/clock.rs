@@ -34,13 +34,22 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Tells the time and waits for it. Clones are the same clock.
 #[derive(Clone)]
-pub struct Clock(Option<Arc<Virtual>>);
+pub struct Clock {
+    ahead: Option<Arc<Virtual>>,
+    work: Arc<Work>,
+}
 
 #[derive(Default)]
 struct Virtual {
     state: Mutex<State>,
-    busy: AtomicUsize,
     advancing: tokio::sync::Mutex<()>,
+}
+
+/// Who works at the moment.
+#[derive(Default)]
+struct Work {
+    busy: AtomicUsize,
+    rest: tokio::sync::Notify,
 }
 
 #[derive(Default)]
@@ -55,13 +64,14 @@ struct State {
 #[error("deadline exceeded")]
 pub struct Elapsed;
 
-/// Held while work goes on that was set off by the clock; an advance waits for it (for a moment) before the next step.
-pub struct Busy(Option<Arc<Virtual>>);
+/// Held while work goes on that others wait for: an advance of the clock (for a moment, before the next step), and whoever has
+/// something to do that can wait ([`Clock::calm`]).
+pub struct Busy(Arc<Work>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(clock) = &self.0 {
-            clock.busy.fetch_sub(1, Ordering::AcqRel);
+        if self.0.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.rest.notify_waiters();
         }
     }
 }
@@ -74,29 +84,29 @@ impl Default for Clock {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Clock::virtual_clock" } else { "Clock::system" })
+        f.write_str(if self.ahead.is_some() { "Clock::virtual_clock" } else { "Clock::system" })
     }
 }
 
 impl Clock {
     /// The system's clock.
     pub fn system() -> Self {
-        Clock(None)
+        Clock { ahead: None, work: Arc::default() }
     }
 
     /// A clock that starts at the system's time, runs as fast, and can be moved forward.
     pub fn virtual_clock() -> Self {
-        Clock(Some(Arc::default()))
+        Clock { ahead: Some(Arc::default()), work: Arc::default() }
     }
 
     /// Whether [`Clock::advance`] can move it.
     pub fn is_virtual(&self) -> bool {
-        self.0.is_some()
+        self.ahead.is_some()
     }
 
     /// The time.
     pub fn now(&self) -> Timestamp {
-        match &self.0 {
+        match &self.ahead {
             None => Timestamp::now(),
             Some(clock) => clock.now(),
         }
@@ -112,7 +122,7 @@ impl Clock {
 
     /// Waits for `duration`.
     pub async fn sleep(&self, duration: Duration) {
-        match &self.0 {
+        match &self.ahead {
             None => tokio::time::sleep(duration).await,
             Some(_) => self.sleep_until(later(self.now(), duration)).await,
         }
@@ -125,7 +135,7 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
-            match &self.0 {
+            match &self.ahead {
                 None => tokio::time::sleep(left).await,
                 Some(clock) => {
                     let mut sleeper = clock.register(deadline);
@@ -138,7 +148,7 @@ impl Clock {
 
     /// Runs `future`, but no longer than `duration`.
     pub async fn timeout<F: Future>(&self, duration: Duration, future: F) -> Result<F::Output, Elapsed> {
-        match &self.0 {
+        match &self.ahead {
             None => tokio::time::timeout(duration, future).await.map_err(|_| Elapsed),
             Some(_) => {
                 tokio::select! {
@@ -152,21 +162,37 @@ impl Clock {
 
     /// Says that work is going on which an advance should wait for.
     pub fn busy(&self) -> Busy {
-        if let Some(clock) = &self.0 {
-            clock.busy.fetch_add(1, Ordering::AcqRel);
-        }
-        Busy(self.0.clone())
+        self.work.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(self.work.clone())
+    }
+
+    /// Waits until nobody is busy, but no longer than until `deadline`: for what is not urgent. This is about the machine's time and
+    /// not about the clock's, so a virtual clock waits no longer than it really takes.
+    pub async fn calm(&self, deadline: Timestamp) {
+        let left = left(self.now(), deadline);
+        let calm = async {
+            loop {
+                // Registered before the look, so that a rest between the two is not missed.
+                let mut rest = std::pin::pin!(self.work.rest.notified());
+                rest.as_mut().enable();
+                if self.work.busy.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                rest.await;
+            }
+        };
+        let _ = tokio::time::timeout(left, calm).await;
     }
 
     /// Moves a virtual clock forward, through all deadlines that are waited for, in order. Answers the time after it,
     /// or `None` if this is the system's clock, which nobody moves.
     pub async fn advance(&self, duration: Duration) -> Option<Timestamp> {
-        let clock = self.0.as_ref()?;
+        let clock = self.ahead.as_ref()?;
         let _one_at_a_time = clock.advancing.lock().await;
         let start = clock.now();
         let shortest = (duration / STEPS).min(LONGEST_STEP);
         let mut moved = Duration::ZERO;
-        clock.settle().await;
+        self.settle().await;
         while moved < duration {
             // Time also flows by itself while the sleepers work; that is not part of what was asked for.
             let now = clock.now();
@@ -177,10 +203,19 @@ impl Clock {
             let step = step.min(duration - moved);
             clock.step(step);
             moved += step;
-            clock.settle().await;
+            self.settle().await;
         }
         tracing::debug!(from = %start, by = ?duration, "the clock was moved");
         Some(clock.now())
+    }
+
+    /// Lets those who woke up run: a moment for everybody, longer for those who said that they are busy.
+    async fn settle(&self) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while self.work.busy.load(Ordering::Acquire) > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }
 
@@ -213,15 +248,6 @@ impl Virtual {
             }
             // The sleeper may be gone already; then nobody minds.
             let _ = first.remove().send(());
-        }
-    }
-
-    /// Lets those who woke up run: a moment for everybody, longer for those who said that they are busy.
-    async fn settle(&self) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while self.busy.load(Ordering::Acquire) > 0 && tokio::time::Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
@@ -282,6 +308,22 @@ mod tests {
         tokio::task::yield_now().await;
         clock.advance(Duration::from_secs(101)).await;
         assert_eq!(count.load(Ordering::SeqCst), 10);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_urgent_waits_for_the_others_but_not_for_ever() {
+        let clock = Clock::system();
+        clock.calm(later(clock.now(), Duration::from_secs(60))).await;
+        let busy = clock.busy();
+        clock.calm(later(clock.now(), Duration::from_millis(5))).await;
+        let waiting = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.calm(later(clock.now(), Duration::from_secs(60))).await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(busy);
+        waiting.await.unwrap();
     }
 
     #[tokio::test]

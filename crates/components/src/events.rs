@@ -1,7 +1,8 @@
 //! Events: what a component has to say about an object, for `kubectl describe` and `kubectl get events`.
 //!
 //! Recording never waits and never fails: events go to a few workers of the recorder that write them one after the
-//! other, and what they cannot keep up with is dropped. Repetitions are folded in the way Kubernetes' own recorders
+//! other, and what they cannot keep up with is dropped. They are for people, and people read slowly: while a component of
+//! this process works on something, they stand back for a moment. Repetitions are folded in the way Kubernetes' own recorders
 //! do it: the same event again raises a count, many similar ones about one object become one that says so, and an
 //! object that is the subject of too many gets no more for a while. The folding itself is in [`correlator`].
 
@@ -13,8 +14,10 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{core::v1 as core, events::v1 as events},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
@@ -29,13 +32,18 @@ use tokio_util::sync::CancellationToken;
 
 pub use core::ObjectReference;
 
-use crate::{clock::Clock, runtime::Object};
+use crate::{
+    clock::{Clock, later},
+    runtime::Object,
+};
 use correlator::{Correlator, Step, Subject};
 
 /// How many workers a recorder has; events about one object always go to the same one.
 const WORKERS: usize = 4;
 /// How many events may wait for one worker.
 const WAITING: usize = 4096;
+/// How long an event stands back behind other work at most.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// `Normal` or `Warning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +74,8 @@ pub(crate) struct Record {
     pub reason: String,
     pub action: Option<String>,
     pub message: String,
+    /// When it happened, which may be a moment before it is written.
+    pub at: Timestamp,
 }
 
 /// Who says it.
@@ -93,6 +103,7 @@ pub fn regarding<K: Object + k8s_openapi::Resource>(object: &K) -> ObjectReferen
 #[derive(Clone)]
 pub struct Recorder {
     source: Source,
+    clock: Clock,
     workers: Arc<Vec<mpsc::Sender<Record>>>,
 }
 
@@ -113,14 +124,14 @@ impl Recorder {
             sender
         });
         let workers = Arc::new(workers.collect());
-        Recorder { source: Source { component: source.into(), host: host.into() }, workers }
+        Recorder { source: Source { component: source.into(), host: host.into() }, clock, workers }
     }
 
     /// The same recorder, speaking for another host.
     #[must_use]
     pub fn on_host(&self, host: &str) -> Self {
         let source = Source { component: self.source.component.clone(), host: host.into() };
-        Recorder { source, workers: self.workers.clone() }
+        Recorder { source, clock: self.clock.clone(), workers: self.workers.clone() }
     }
 
     /// Records an event of `v1`, as controllers and kubelets do.
@@ -133,6 +144,7 @@ impl Recorder {
             reason: reason.to_owned(),
             action: None,
             message: message.into(),
+            at: self.clock.now(),
         });
     }
 
@@ -154,6 +166,7 @@ impl Recorder {
             reason: reason.to_owned(),
             action: Some(action.to_owned()),
             message: note.into(),
+            at: self.clock.now(),
         });
     }
 
@@ -181,7 +194,8 @@ impl Sink {
     async fn work(self, mut records: mpsc::Receiver<Record>) {
         let mut correlator = Correlator::default();
         while let Some(record) = records.recv().await {
-            let now = self.clock.now();
+            self.clock.calm(later(record.at, PATIENCE)).await;
+            let now = record.at;
             let subject = Subject::of(&record);
             let step = correlator.take(&record, now);
             let written = match step {
@@ -206,11 +220,11 @@ impl Sink {
     }
 
     async fn create(&self, record: &Record, message: String, count: i32) -> Result<String, kube::Error> {
-        self.create_at(record, message, count, self.clock.now()).await
+        self.create_at(record, message, count, record.at).await
     }
 
-    async fn create_at(&self, record: &Record, message: String, count: i32, first: jiff::Timestamp) -> Result<String, kube::Error> {
-        let now = self.clock.now();
+    async fn create_at(&self, record: &Record, message: String, count: i32, first: Timestamp) -> Result<String, kube::Error> {
+        let now = record.at;
         let name = format!(
             "{}.{:x}",
             record.regarding.name.as_deref().unwrap_or_default(),
@@ -264,7 +278,7 @@ impl Sink {
     }
 
     async fn repeat(&self, record: &Record, name: &str, message: &str, count: i32) -> Result<(), kube::Error> {
-        let now = self.clock.now();
+        let now = record.at;
         let namespace = namespace(record);
         let parameters = PatchParams::default();
         if record.action.is_some() {
@@ -290,6 +304,6 @@ fn namespace(record: &Record) -> &str {
     record.regarding.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
 }
 
-fn whole_seconds(time: jiff::Timestamp) -> Time {
-    Time(jiff::Timestamp::from_second(time.as_second()).unwrap_or(time))
+fn whole_seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }

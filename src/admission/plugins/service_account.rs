@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::pod::{array_mut, containers_mut, is_mirror};
 use crate::admission::{Cluster, Mutate, Operation, Validate, Write};
+use crate::authz::node::graph::{Kind, mentioned};
 use crate::object::meta;
 use crate::status::Status;
 
@@ -26,8 +27,9 @@ impl Mutate for ServiceAccount {
 
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
+            // The kubelet made it and would not know it again if it were changed.
             if is_mirror(write.object()) {
-                return Ok(());
+                return mirror(write.object()).map_err(|why| write.forbidden(why));
             }
             let spec = &mut write.object_mut()["spec"];
             if !spec.is_object() {
@@ -70,13 +72,7 @@ impl Validate for ServiceAccount {
             let pod = write.object();
             let spec = &pod["spec"];
             if is_mirror(pod) {
-                if !text(&spec["serviceAccountName"]).is_empty() {
-                    return Err(write.forbidden("a mirror pod may not reference service accounts"));
-                }
-                if spec["volumes"].as_array().into_iter().flatten().any(|v| !v["secret"].is_null()) {
-                    return Err(write.forbidden("a mirror pod may not reference secrets"));
-                }
-                return Ok(());
+                return mirror(pod).map_err(|why| write.forbidden(why));
             }
             let account = self.account(write, text(&spec["serviceAccountName"])).await?;
             let enforced = account["metadata"]["annotations"]["kubernetes.io/enforce-mountable-secrets"] == "true";
@@ -95,6 +91,23 @@ impl ServiceAccount {
         found.ok_or_else(|| {
             write.forbidden(format!("error looking up service account {}/{name}: serviceaccount {name:?} not found", write.namespace))
         })
+    }
+}
+
+/// A mirror Pod runs without an account and without anything that is secret.
+fn mirror(pod: &Value) -> Result<(), &'static str> {
+    let spec = &pod["spec"];
+    if !text(&spec["serviceAccountName"]).is_empty() {
+        return Err("a mirror pod may not reference service accounts");
+    }
+    if mentioned(pod).iter().any(|(kind, _)| *kind == Kind::Secret) {
+        return Err("a mirror pod may not reference secrets");
+    }
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    let mut sources = volumes.flat_map(|volume| volume["projected"]["sources"].as_array().into_iter().flatten());
+    match sources.any(|source| source["serviceAccountToken"].is_object()) {
+        true => Err("a mirror pod may not use ServiceAccountToken volume projections"),
+        false => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 //! document per group version, and v2, one document for all, as JSON and as protobuf. Everything is made when it is first
 //! asked for, from the registry's table and the same sources as the schemas.
 
+mod extension;
 mod gnostic;
 mod parameters;
 mod paths;
@@ -9,9 +10,10 @@ mod schemas;
 mod v2;
 mod v3;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+pub use extension::Extension;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
@@ -34,9 +36,10 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// `/openapi/v3`: every document with its address, which changes whenever its content does.
-    pub fn index(&self, table: &Table) -> Document {
-        let mut paths = Map::new();
+    /// `/openapi/v3`: every document with its address, which changes whenever its content does; those of extension servers have theirs.
+    pub fn index(&self, table: &Table, extensions: BTreeMap<String, String>) -> Document {
+        let mut paths: Map<String, Value> =
+            extensions.into_iter().map(|(path, address)| (path, json!({"serverRelativeURL": address}))).collect();
         for path in v3::paths(table) {
             let url = format!("/openapi/v3/{path}?hash={}", content_hash(table, &path));
             paths.insert(path, json!({"serverRelativeURL": url}));
@@ -55,14 +58,15 @@ impl Documents {
         Some(self.get_or_make(path, hash, || serde_json::to_vec(&v3::document(table, path)).unwrap_or_default()))
     }
 
-    /// `/openapi/v2`.
-    pub fn v2(&self, table: &Table, encoding: Encoding) -> Arc<Document> {
-        let everything: Vec<String> = v3::paths(table).map(|path| content_hash(table, &path)).collect();
+    /// `/openapi/v2`, with what extension servers say.
+    pub fn v2(&self, table: &Table, extensions: &[Arc<Extension>], encoding: Encoding) -> Arc<Document> {
+        let mut everything: Vec<String> = v3::paths(table).map(|path| content_hash(table, &path)).collect();
+        everything.extend(extensions.iter().map(|extension| extension.hash.clone()));
         let hash = hash(&everything.iter().map(String::as_bytes).collect::<Vec<_>>());
         let name = if encoding == Encoding::Json { " v2 json" } else { " v2 protobuf" };
         self.get_or_make(name, hash, || match encoding {
-            Encoding::Json => v2::json(table),
-            Encoding::Protobuf => v2::protobuf(table),
+            Encoding::Json => v2::json(table, extensions),
+            Encoding::Protobuf => v2::protobuf(table, extensions),
         })
     }
 

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::registry::{Registry, resources_of_definition};
 
@@ -11,7 +13,7 @@ fn document(path: &str) -> Value {
 fn every_document_of_the_index_can_be_had_at_its_address() {
     let table = Registry::new().table();
     let documents = Documents::default();
-    let index: Value = serde_json::from_slice(&documents.index(&table).body).expect("json");
+    let index: Value = serde_json::from_slice(&documents.index(&table, BTreeMap::new()).body).expect("json");
     let paths = index["paths"].as_object().expect("paths");
     assert_eq!(paths.len(), 49);
     for (path, entry) in paths {
@@ -65,7 +67,7 @@ fn custom_kinds_are_published_under_their_reversed_group() {
             "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer", "nullable": true}, "port": {"x-kubernetes-int-or-string": true}}}}}}}]}});
     let registry = Registry::new();
     let documents = Documents::default();
-    let before = documents.v2(&registry.table(), Encoding::Json);
+    let before = documents.v2(&registry.table(), &[], Encoding::Json);
     registry.replace_custom(resources_of_definition(&definition));
     let table = registry.table();
     let document: Value = serde_json::from_slice(&documents.v3(&table, "apis/ex.com/v1").expect("document").body).expect("json");
@@ -74,7 +76,7 @@ fn custom_kinds_are_published_under_their_reversed_group() {
     assert!(wid["properties"]["metadata"]["allOf"][0]["$ref"].as_str().is_some_and(|r| r.ends_with(".ObjectMeta")));
     assert!(document["components"]["schemas"].get("com.ex.v1.WidList").is_some());
     assert!(document["paths"].get("/apis/ex.com/v1/namespaces/{namespace}/wids/{name}/scale").is_some());
-    let after = documents.v2(&table, Encoding::Json);
+    let after = documents.v2(&table, &[], Encoding::Json);
     assert_ne!(before.etag, after.etag);
     let v2: Value = serde_json::from_slice(&after.body).expect("json");
     let spec = &v2["definitions"]["com.ex.v1.Wid"]["properties"]["spec"]["properties"];
@@ -85,13 +87,13 @@ fn custom_kinds_are_published_under_their_reversed_group() {
 fn v2_is_one_document_for_all_and_the_same_in_both_encodings() {
     let table = Registry::new().table();
     let documents = Documents::default();
-    let json: Value = serde_json::from_slice(&documents.v2(&table, Encoding::Json).body).expect("json");
+    let json: Value = serde_json::from_slice(&documents.v2(&table, &[], Encoding::Json).body).expect("json");
     assert_eq!(json["swagger"], "2.0");
     let template = &json["definitions"]["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["template"];
     assert_eq!(template["$ref"], "#/definitions/io.k8s.api.core.v1.PodTemplateSpec");
     let list = &json["paths"]["/api/v1/namespaces/{namespace}/pods"]["get"];
     assert_eq!(list["responses"]["200"]["schema"]["$ref"], "#/definitions/io.k8s.api.core.v1.PodList");
-    let protobuf = documents.v2(&table, Encoding::Protobuf);
+    let protobuf = documents.v2(&table, &[], Encoding::Protobuf);
     // The first field is the version, then the title: enough to know that the framing is right.
     assert_eq!(&protobuf.body[..8], b"\x0a\x032.0\x12\x15\x0a");
     let contains = |needle: &str| protobuf.body.windows(needle.len()).any(|window| window == needle.as_bytes());

@@ -1,18 +1,21 @@
 //! The OpenAPI v2 document, for clients that know nothing newer. It is made from the v3 documents, one group version at a
 //! time, so that no more than one of them is ever held as a value. What v2 has no words for is left out.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::extension::{self, Extension};
 use super::{SERVED, gnostic, v3};
 use crate::registry::Table;
 
 /// The document as JSON.
-pub(super) fn json(table: &Table) -> Vec<u8> {
+pub(super) fn json(table: &Table, extensions: &[Arc<Extension>]) -> Vec<u8> {
     let (mut paths, mut definitions) = (BTreeMap::new(), BTreeMap::new());
     for_each(
         table,
+        extensions,
         |path, item| {
             paths.insert(path.to_owned(), item.to_string());
         },
@@ -34,10 +37,11 @@ pub(super) fn json(table: &Table) -> Vec<u8> {
 }
 
 /// The document as protobuf.
-pub(super) fn protobuf(table: &Table) -> Vec<u8> {
+pub(super) fn protobuf(table: &Table, extensions: &[Arc<Extension>]) -> Vec<u8> {
     let (mut paths, mut definitions) = (gnostic::Message::default(), gnostic::Message::default());
     for_each(
         table,
+        extensions,
         |path, item| gnostic::add_path(&mut paths, path, item),
         |name, schema| gnostic::add_definition(&mut definitions, name, schema),
     );
@@ -52,24 +56,31 @@ fn token() -> Value {
     json!({"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"})
 }
 
-/// Every path and every definition, once each.
-fn for_each(table: &Table, mut path: impl FnMut(&str, &Value), mut definition: impl FnMut(&str, &Value)) {
-    let mut seen = HashSet::new();
+/// Every path and every definition, once each; those of extension servers last.
+fn for_each(table: &Table, extensions: &[Arc<Extension>], mut path: impl FnMut(&str, &Value), mut definition: impl FnMut(&str, &Value)) {
+    // What a definition says matters only to those who may say something else.
+    let mut seen: HashMap<String, String> = HashMap::new();
     for document in v3::paths(table) {
         let document = v3::document(table, &document);
         for (name, item) in document["paths"].as_object().into_iter().flatten() {
             path(name, &path_item(item));
         }
         for (name, schema) in document["components"]["schemas"].as_object().into_iter().flatten() {
-            if seen.insert(name.clone()) {
+            if !seen.contains_key(name) {
                 let mut schema = schema.clone();
                 // Here they stand for all groups at once.
                 if let Some(kind @ ("DeleteOptions" | "WatchEvent")) = name.strip_prefix("io.k8s.apimachinery.pkg.apis.meta.v1.") {
                     schema["x-kubernetes-group-version-kind"] = everywhere(table, kind);
                 }
-                definition(name, &self::schema(name, &schema));
+                let schema = self::schema(name, &schema);
+                let hash = if extensions.is_empty() { String::new() } else { extension::hash_of(&schema) };
+                seen.insert(name.clone(), hash);
+                definition(name, &schema);
             }
         }
+    }
+    for extension in extensions {
+        extension.tell(&mut seen, &mut path, &mut definition);
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::block::Place;
+use super::phrases::{Lexicon, Phrases};
 use crate::audit::Event;
 use crate::audit::facets::{self, Judge};
 
@@ -56,6 +57,8 @@ pub enum Column {
     Webhooks = 33,
     /// The owners of what was written.
     Owners = 34,
+    /// The phrases of the records; no row of its own.
+    Phrases = 48,
 }
 
 /// The columns of words, in the order of [`Columns::words`].
@@ -68,7 +71,7 @@ const MARKS: [Column; 3] = [Column::Policies, Column::Webhooks, Column::Owners];
 
 /// All columns.
 pub fn all() -> impl Iterator<Item = Column> {
-    [Column::Place, Column::Time, Column::Took, Column::Code].into_iter().chain(HASHES).chain(WORDS).chain(MARKS)
+    [Column::Place, Column::Time, Column::Took, Column::Code].into_iter().chain(HASHES).chain(WORDS).chain(MARKS).chain([Column::Phrases])
 }
 
 /// The hash by which a text is found.
@@ -95,14 +98,21 @@ pub fn judge_parts(word: &str) -> (&str, &str, &str) {
 pub struct Dictionary {
     /// The words; a code is a position here.
     pub words: Vec<Arc<str>>,
+    /// The one that was asked for last, which is likely to be asked for next.
+    last: u32,
     index: HashMap<Arc<str>, u32>,
 }
 
 impl Dictionary {
     fn code(&mut self, word: &str) -> u32 {
-        if let Some(code) = self.index.get(word) {
-            return *code;
+        if self.words.get(self.last as usize).is_some_and(|last| **last == *word) {
+            return self.last;
         }
+        self.last = self.index.get(word).copied().unwrap_or_else(|| self.add(word));
+        self.last
+    }
+
+    fn add(&mut self, word: &str) -> u32 {
         let code = self.words.len() as u32;
         let word: Arc<str> = word.into();
         self.words.push(word.clone());
@@ -140,6 +150,8 @@ pub struct Columns {
     pub took: Vec<u32>,
     /// How they ended.
     pub codes: Vec<u16>,
+    /// What the records say more than once.
+    pub phrases: Phrases,
     hashes: [Vec<u32>; 4],
     words: [Words; 8],
     marks: [Marks; 3],
@@ -175,12 +187,6 @@ impl Columns {
         for (column, text) in self.hashes.iter_mut().zip(hashed) {
             column.push(hash(text));
         }
-        let stage = match event.stage {
-            crate::audit::Stage::RequestReceived => "RequestReceived",
-            crate::audit::Stage::ResponseStarted => "ResponseStarted",
-            crate::audit::Stage::ResponseComplete => "ResponseComplete",
-            crate::audit::Stage::Panic => "Panic",
-        };
         let resource = event.resource();
         let words = [
             &*event.user.username,
@@ -190,7 +196,7 @@ impl Columns {
             object.map_or("", |object| &object.api_group),
             object.map_or("", |object| &object.namespace),
             event.decision(),
-            stage,
+            event.stage.name(),
         ];
         for (column, word) in self.words.iter_mut().zip(words) {
             // No more words than rows, and rows fit.
@@ -211,6 +217,17 @@ impl Columns {
         }
     }
 
+    /// Forgets the rows from one on; words that only they had stay, and stand for nothing.
+    pub fn truncate(&mut self, rows: usize) {
+        self.places.truncate(rows);
+        self.times.truncate(rows);
+        self.took.truncate(rows);
+        self.codes.truncate(rows);
+        self.hashes.iter_mut().for_each(|column| column.truncate(rows));
+        self.words.iter_mut().for_each(|column| column.codes.truncate(rows));
+        self.marks.iter_mut().for_each(|column| column.pairs.retain(|(row, _)| usize::from(*row) < rows));
+    }
+
     /// A column as it is written.
     pub fn encode(&self, column: Column) -> Vec<u8> {
         let mut out = Vec::new();
@@ -224,6 +241,7 @@ impl Columns {
             Column::Time => out.extend(self.times.iter().flat_map(|time| time.to_le_bytes())),
             Column::Took => out.extend(self.took.iter().flat_map(|took| took.to_le_bytes())),
             Column::Code => out.extend(self.codes.iter().flat_map(|code| code.to_le_bytes())),
+            Column::Phrases => self.phrases.lexicon.write(0, &mut out),
             column if HASHES.contains(&column) => out.extend(self.hashes(column).iter().flat_map(|hash| hash.to_le_bytes())),
             column if WORDS.contains(&column) => {
                 let words = self.words(column);
@@ -259,6 +277,11 @@ impl Columns {
             Column::Time => self.times = chunks(bytes, i64::from_le_bytes),
             Column::Took => self.took = chunks(bytes, u32::from_le_bytes),
             Column::Code => self.codes = chunks(bytes, u16::from_le_bytes),
+            Column::Phrases => {
+                let mut lexicon = Lexicon::default();
+                lexicon.read(&mut bytes)?;
+                self.phrases = Phrases::known(lexicon);
+            }
             column if HASHES.contains(&column) => self.hashes[position(&HASHES, column)] = chunks(bytes, u32::from_le_bytes),
             column if WORDS.contains(&column) => {
                 let words = read_words(&mut bytes)?;
@@ -266,7 +289,7 @@ impl Columns {
                 if codes.iter().any(|code| usize::from(*code) >= words.len()) {
                     return None;
                 }
-                self.words[position(&WORDS, column)] = Words { dictionary: Dictionary { words, index: HashMap::new() }, codes };
+                self.words[position(&WORDS, column)] = Words { dictionary: Dictionary { words, ..Dictionary::default() }, codes };
             }
             column => {
                 let words = read_words(&mut bytes)?;
@@ -276,7 +299,7 @@ impl Columns {
                 if pairs.iter().any(|(_, code)| *code as usize >= words.len()) {
                     return None;
                 }
-                self.marks[position(&MARKS, column)] = Marks { dictionary: Dictionary { words, index: HashMap::new() }, pairs };
+                self.marks[position(&MARKS, column)] = Marks { dictionary: Dictionary { words, ..Dictionary::default() }, pairs };
             }
         }
         Some(())

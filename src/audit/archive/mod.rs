@@ -4,8 +4,11 @@
 //! of whoever asks; nothing but the segment that is being written is held in memory. The format is in `docs/storage.md`.
 
 mod block;
+mod canvas;
 mod columns;
 mod medium;
+mod phrases;
+mod row;
 mod scan;
 mod segment;
 mod select;
@@ -21,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use block::{Block, Place};
+use block::Block;
 use columns::{Columns, MOST_ROWS};
 use jiff::Timestamp;
 use medium::Medium;
@@ -40,6 +43,8 @@ pub const DIRECTORY: &str = "audit";
 const EXTENSION: &str = "segment";
 /// A segment is at most a sixteenth of what may be kept, and at most this large.
 const LARGEST_SEGMENT: u64 = 64 << 20;
+/// A batch is split into blocks of about this size, so that writing needs no more memory than that.
+const LARGEST_BLOCK: usize = 4 << 20;
 /// How much is kept at most where it is kept in memory.
 const MOST_IN_MEMORY: u64 = 32 << 20;
 /// How far somebody who follows may fall behind.
@@ -160,47 +165,39 @@ impl Archive {
 
     /// Keeps events that have just been made; only the recorder and an import call it. What cannot be kept, because the disk is full
     /// say, is counted.
-    pub fn append(&self, events: Vec<Event>) {
-        let mut block = Block::default();
-        let mut batch = Vec::with_capacity(events.len().min(MOST_ROWS));
-        for mut event in events {
-            match block.push(&mut event) {
-                true => batch.push(Arc::new(event)),
-                false => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
+    pub fn append(&self, events: impl IntoIterator<Item = Event>) {
+        let followed = self.live.receiver_count() > 0;
+        let mut events = events.into_iter().peekable();
+        while events.peek().is_some() {
+            let mut told = Vec::new();
+            let mut taken = 0;
+            let each = events.by_ref().inspect(|_| taken += 1);
+            if let Err(error) = self.write_block(each, followed.then_some(&mut told)) {
+                self.lose(taken, &error);
+                continue;
             }
-            if block.is_full() || batch.len() == MOST_ROWS / 4 {
-                self.write(std::mem::take(&mut block), std::mem::take(&mut batch));
-            }
-        }
-        if !batch.is_empty() {
-            self.write(block, batch);
-        }
-    }
-
-    fn write(&self, block: Block, batch: Vec<Arc<Event>>) {
-        let (bytes, places) = block.finish();
-        if let Err(error) = self.write_block(&bytes, &places, &batch) {
-            let lost = self.lost.fetch_add(batch.len() as u64, Ordering::Relaxed) + batch.len() as u64;
-            let mut told = self.told.lock();
-            if told.is_none_or(|told| told.elapsed() >= TELL) {
-                *told = Some(Instant::now());
-                tracing::error!(%error, lost, "the audit archive cannot be written; events are lost");
-            }
-            return;
-        }
-        if self.live.receiver_count() > 0 {
-            for event in batch {
+            for event in told {
                 let _ = self.live.send(event);
             }
         }
     }
 
-    fn write_block(&self, bytes: &[u8], places: &[Place], batch: &[Arc<Event>]) -> io::Result<()> {
+    fn lose(&self, count: u64, error: &io::Error) {
+        let lost = self.lost.fetch_add(count, Ordering::Relaxed) + count;
+        let mut told = self.told.lock();
+        if told.is_none_or(|told| told.elapsed() >= TELL) {
+            *told = Some(Instant::now());
+            tracing::error!(%error, lost, "the audit archive cannot be written; events are lost");
+        }
+    }
+
+    /// Writes a block of as many events as it and its segment have room for, each as it comes.
+    fn write_block(&self, events: impl Iterator<Item = Event>, mut told: Option<&mut Vec<Arc<Event>>>) -> io::Result<()> {
         let now = Timestamp::now();
         let inner = &mut *self.inner.lock();
         let full = |active: &Active| {
             let old = now.duration_since(active.created).unsigned_abs() > self.limits.age / 8;
-            active.end + bytes.len() as u64 > self.largest_segment() || active.columns.places.len() + places.len() > MOST_ROWS || old
+            active.end >= self.largest_segment() || active.columns.places.len() >= MOST_ROWS || old
         };
         if inner.active.as_ref().is_some_and(full) {
             self.seal(inner, now);
@@ -216,11 +213,28 @@ impl Archive {
                 empty.insert(Active { path, medium, columns: Columns::default(), end: HEADER.len() as u64, created: now })
             }
         };
-        active.medium.write(active.end, bytes)?;
-        for (place, event) in places.iter().zip(batch) {
-            let offset = active.end as u32 + place.offset;
-            active.columns.push(Place { offset, ..*place }, event);
+        let columns = &mut active.columns;
+        let (rows, known) = (columns.places.len(), columns.phrases.lexicon.len());
+        let mut block = Block::new(known);
+        let room = LARGEST_BLOCK.min(self.largest_segment() as usize);
+        for event in events {
+            let place = block.push(&event, &mut columns.phrases);
+            columns.push(place, &event);
+            if let Some(told) = &mut told {
+                told.push(Arc::new(event));
+            }
+            if block.len() >= room || columns.places.len() >= MOST_ROWS {
+                break;
+            }
         }
+        let (bytes, before) = block.finish(&columns.phrases.lexicon);
+        if let Err(error) = active.medium.write(active.end, &bytes) {
+            columns.truncate(rows);
+            columns.phrases.truncate(known);
+            return Err(error);
+        }
+        let start = active.end as u32 + before;
+        columns.places[rows..].iter_mut().for_each(|place| place.offset += start);
         active.end += bytes.len() as u64;
         self.evict(inner, now);
         Ok(())
@@ -262,7 +276,7 @@ impl Archive {
     pub fn query(&self, filter: &Filter, limit: usize) -> Vec<Arc<Event>> {
         let mut found = Vec::new();
         self.scan(filter, Order::NewestFirst, limit, |record| {
-            found.extend(record.event().ok().map(Arc::new));
+            found.push(Arc::new(record.event()));
             ControlFlow::Continue(())
         });
         found.reverse();

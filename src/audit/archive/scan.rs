@@ -6,9 +6,12 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::block::{Place, Record, decode, split};
+use super::block::{Place, Record};
+use super::canvas::Canvas;
 use super::columns::{Column, Columns};
 use super::medium::Medium;
+use super::phrases::Lexicon;
+use super::row::Row;
 use super::segment::Segment;
 use super::select::{is_vague, needed, select};
 use super::{Archive, Order};
@@ -16,9 +19,11 @@ use crate::audit::Filter;
 
 /// How many records are looked at first, and at most, before something is handed out.
 const FEW: usize = 32;
-const MANY: usize = 4096;
+const MANY: usize = 16_384;
 /// How many bytes of records are looked at together; more only where one record is larger.
 const PIECE: u64 = 2 << 20;
+/// Records that are no further apart than this are read at once.
+const NEAR: u64 = 64 << 10;
 /// An expression is evaluated on every core where there are at least so many records.
 const WORTH_SHARING: usize = 256;
 
@@ -30,8 +35,11 @@ impl Archive {
     /// Hands out the records that a filter asks for, in an order, until there are `limit` or whoever takes them has enough. Reads
     /// files: not for a thread that must not wait.
     pub fn scan(&self, filter: &Filter, order: Order, limit: usize, mut each: impl FnMut(Record) -> ControlFlow<()>) {
-        let promised =
-            |columns: &Columns| select(filter, columns).iter().map(|row| columns.places[usize::from(*row)]).collect::<Vec<Place>>();
+        let promised = |columns: &Columns| {
+            let places: Vec<Place> = select(filter, columns).iter().map(|row| columns.places[usize::from(*row)]).collect();
+            let lexicon = if places.is_empty() { Lexicon::default() } else { columns.phrases.lexicon.clone() };
+            (places, lexicon)
+        };
         let (sealed, active) = self.snapshot(promised);
         let mut left = limit;
         // The newest part is the one in memory.
@@ -41,11 +49,11 @@ impl Archive {
         }
         for part in parts {
             let found = match part {
-                None => Ok(active.clone()),
+                None => Ok(active.clone().map(|(medium, (places, lexicon))| Found { medium, lexicon, places })),
                 Some(segment) => candidates(&segment, filter),
             };
             let ended = match found {
-                Ok(Some((medium, places))) => read(&medium, &places, filter, order, &mut left, &mut each),
+                Ok(Some(found)) => found.read(filter, order, &mut left, &mut each),
                 Ok(None) => ControlFlow::Continue(()),
                 Err(error) => {
                     unreadable(&error);
@@ -81,8 +89,15 @@ pub(super) fn in_time(segment: &Segment, filter: &Filter) -> io::Result<bool> {
         && filter.until.is_none_or(|until| summary.oldest <= until.as_microsecond()))
 }
 
-/// Where the records are that the columns of a segment promise.
-fn candidates(segment: &Segment, filter: &Filter) -> io::Result<Option<(Arc<Medium>, Vec<Place>)>> {
+/// Where the records of a segment are that its columns promise, and what it takes to read them.
+struct Found {
+    medium: Arc<Medium>,
+    lexicon: Lexicon,
+    places: Vec<Place>,
+}
+
+/// What the columns of a segment promise.
+fn candidates(segment: &Segment, filter: &Filter) -> io::Result<Option<Found>> {
     if !in_time(segment, filter)? {
         return Ok(None);
     }
@@ -97,46 +112,90 @@ fn candidates(segment: &Segment, filter: &Filter) -> io::Result<Option<(Arc<Medi
         return Ok(None);
     }
     let places = segment.load(&medium, &[Column::Place])?.places;
-    Ok(Some((medium, rows.iter().filter_map(|row| places.get(usize::from(*row))).copied().collect())))
+    let places = rows.iter().filter_map(|row| places.get(usize::from(*row))).copied().collect();
+    Ok(Some(Found { lexicon: segment.lexicon(&medium)?, medium, places }))
 }
 
-/// Reads records and hands out those that match.
-fn read(
-    medium: &Medium,
-    places: &[Place],
-    filter: &Filter,
-    order: Order,
-    left: &mut usize,
-    each: &mut dyn FnMut(Record) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let mut rest = places;
-    let mut most = FEW;
-    while !rest.is_empty() {
-        if *left == 0 {
-            return ControlFlow::Break(());
-        }
-        let piece;
-        (piece, rest) = cut(rest, order, most);
-        most = (most * 2).min(MANY);
-        let mut found = match matching(medium, piece, filter) {
-            Ok(found) => found,
-            Err(error) => {
-                unreadable(&error);
-                continue;
-            }
-        };
-        if order == Order::NewestFirst {
-            found.reverse();
-        }
-        for record in found {
+impl Found {
+    /// Reads records and hands out those that match.
+    fn read(&self, filter: &Filter, order: Order, left: &mut usize, each: &mut dyn FnMut(Record) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut rest = &*self.places;
+        let mut most = FEW;
+        while !rest.is_empty() {
             if *left == 0 {
                 return ControlFlow::Break(());
             }
-            *left -= 1;
-            each(record)?;
+            let piece;
+            (piece, rest) = cut(rest, order, most);
+            most = (most * 2).min(MANY);
+            let mut found = match self.matching(piece, filter) {
+                Ok(found) => found,
+                Err(error) => {
+                    unreadable(&error);
+                    continue;
+                }
+            };
+            if order == Order::NewestFirst {
+                found.reverse();
+            }
+            for record in found {
+                if *left == 0 {
+                    return ControlFlow::Break(());
+                }
+                *left -= 1;
+                each(record)?;
+            }
         }
+        if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
-    if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+
+    /// The records of some places that match, in their order.
+    fn matching(&self, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if filter.expression.is_none() || cores == 1 || places.len() < WORTH_SHARING {
+            return self.matching_here(places, filter);
+        }
+        std::thread::scope(|scope| {
+            let shares = places.chunks(places.len().div_ceil(cores));
+            let threads: Vec<_> = shares.map(|share| scope.spawn(move || self.matching_here(share, filter))).collect();
+            let mut found = Vec::new();
+            for thread in threads {
+                found.extend(thread.join().map_err(|_| io::Error::other("a thread that evaluates an expression ended early"))??);
+            }
+            Ok(found)
+        })
+    }
+
+    fn matching_here(&self, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
+        let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(Vec::new()) };
+        let vague = is_vague(filter);
+        let mut asked = filter.expression.as_ref().map(|expression| (expression, Canvas::new(expression.fields())));
+        let mut keep = |bytes: &[u8]| {
+            if let Some((expression, canvas)) = &mut asked {
+                let row = Row::read(bytes, &self.lexicon)?;
+                canvas.paint(&row).filter(|event| expression.holds(event))?;
+            }
+            let record = Record::read(bytes, &self.lexicon)?;
+            (!vague || filter.matches_fields(record.as_event())).then_some(record)
+        };
+        let start = u64::from(first.offset);
+        let span = (u64::from(last.offset) + u64::from(last.length)).saturating_sub(start);
+        let wanted: u64 = places.iter().map(|place| u64::from(place.length)).sum();
+        // Records that lie close together are read at once, others one by one.
+        if span <= 4 * wanted + NEAR {
+            let bytes = self.medium.read(start, span as usize)?;
+            let slices = places.iter().map(|place| {
+                let from = u64::from(place.offset).saturating_sub(start) as usize;
+                bytes.get(from..from + place.length as usize)
+            });
+            return Ok(slices.flatten().filter_map(keep).collect());
+        }
+        let mut found = Vec::new();
+        for place in places {
+            found.extend(keep(&self.medium.read(u64::from(place.offset), place.length as usize)?));
+        }
+        Ok(found)
+    }
 }
 
 /// The next piece of the places, from the end that comes first, and the rest.
@@ -154,49 +213,4 @@ fn cut(places: &[Place], order: Order, most: usize) -> (&[Place], &[Place]) {
             (piece, rest)
         }
     }
-}
-
-/// The records of some places that match, in their order.
-fn matching(medium: &Medium, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if filter.expression.is_none() || cores == 1 || places.len() < WORTH_SHARING {
-        return matching_here(medium, places, filter);
-    }
-    std::thread::scope(|scope| {
-        let shares = places.chunks(places.len().div_ceil(cores));
-        let threads: Vec<_> = shares.map(|share| scope.spawn(move || matching_here(medium, share, filter))).collect();
-        let mut found = Vec::new();
-        for thread in threads {
-            found.extend(thread.join().map_err(|_| io::Error::other("a thread that evaluates an expression ended early"))??);
-        }
-        Ok(found)
-    })
-}
-
-fn matching_here(medium: &Medium, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
-    let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(Vec::new()) };
-    let vague = is_vague(filter);
-    let keep = |bytes: &[u8]| {
-        let (event, trace) = split(bytes)?;
-        let wanted = filter.expression.as_ref().is_none_or(|expression| expression.holds_for(event, trace))
-            && (!vague || decode(event, trace).is_ok_and(|event| filter.matches_fields(&event)));
-        wanted.then(|| Record::read(bytes)).flatten()
-    };
-    let start = u64::from(first.offset);
-    let span = (u64::from(last.offset) + u64::from(last.length)).saturating_sub(start);
-    let wanted: u64 = places.iter().map(|place| u64::from(place.length)).sum();
-    // Records that lie close together are read at once, others one by one.
-    if span <= 2 * wanted {
-        let bytes = medium.read(start, span as usize)?;
-        let slices = places.iter().map(|place| {
-            let from = u64::from(place.offset).saturating_sub(start) as usize;
-            bytes.get(from..from + place.length as usize)
-        });
-        return Ok(slices.flatten().filter_map(keep).collect());
-    }
-    let mut found = Vec::new();
-    for place in places {
-        found.extend(keep(&medium.read(u64::from(place.offset), place.length as usize)?));
-    }
-    Ok(found)
 }

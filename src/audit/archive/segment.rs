@@ -13,11 +13,14 @@ use parking_lot::Mutex;
 use super::block;
 use super::columns::{self, Column, Columns, MOST_ROWS, NO_TIME};
 use super::medium::Medium;
+use super::phrases::{Lexicon, Phrases};
 
 /// What a segment begins with.
-pub const HEADER: [u8; 8] = *b"AUDITS01";
+pub const HEADER: [u8; 8] = *b"AUDITS02";
+/// What one began with whose records this version does not read.
+const EARLIER: [u8; 8] = *b"AUDITS01";
 /// What a sealed segment ends with.
-const END: [u8; 8] = *b"AUDITE01";
+const END: [u8; 8] = *b"AUDITE02";
 /// Of each column in the directory: its number, where it is, how long it is, its checksum.
 const ENTRY: usize = 17;
 /// Behind the directory: entries, rows, oldest, newest, time of the last append, checksum, end.
@@ -53,7 +56,13 @@ impl Segment {
     pub fn open(path: &Path) -> io::Result<Segment> {
         let medium = Medium::open(path)?;
         let bytes = medium.length()?;
-        let summary = read_summary(&medium, bytes).map(Arc::new);
+        let mut summary = read_summary(&medium, bytes).map(Arc::new);
+        if summary.is_none() && medium.read(0, EARLIER.len()).is_ok_and(|header| header == EARLIER) {
+            tracing::warn!(path = %path.display(), "a segment of the audit archive has an earlier format; it stays until it is too old");
+            let appended = std::fs::metadata(path)?.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+            let appended = appended.map_or(0, |time| time.as_microsecond());
+            summary = Some(Arc::new(Summary { appended, oldest: i64::MAX, newest: i64::MIN, ..Summary::default() }));
+        }
         Ok(Segment { path: Some(path.to_owned()), memory: None, bytes: bytes.into(), summary: Mutex::new(summary) })
     }
 
@@ -106,6 +115,11 @@ impl Segment {
         {
             tracing::warn!(path = %path.display(), %error, "an old segment of the audit archive could not be removed");
         }
+    }
+
+    /// What its records say more than once.
+    pub fn lexicon(&self, medium: &Medium) -> io::Result<Lexicon> {
+        Ok(self.load(medium, &[Column::Phrases])?.phrases.lexicon)
     }
 
     /// Some of its columns.
@@ -195,10 +209,11 @@ fn read_summary(medium: &Medium, length: u64) -> Option<Summary> {
 /// Seals a segment that was left behind.
 fn recover(medium: &Medium) -> io::Result<(Summary, u64)> {
     let mut columns = Columns::default();
+    let mut lexicon = Lexicon::default();
     let length = medium.length()?;
     let begins = length >= HEADER.len() as u64 && medium.read(0, HEADER.len())? == HEADER;
     let end = match begins {
-        true => block::replay(medium, HEADER.len() as u64, |place, event| {
+        true => block::replay(medium, HEADER.len() as u64, &mut lexicon, |place, event| {
             if columns.places.len() < MOST_ROWS {
                 columns.push(place, &event);
             }
@@ -212,5 +227,6 @@ fn recover(medium: &Medium) -> io::Result<(Summary, u64)> {
         tracing::info!(cut = length - end, "the audit archive was not closed; what was half written is cut");
     }
     medium.cut(end)?;
+    columns.phrases = Phrases::known(lexicon);
     seal(medium, end, &columns, Timestamp::now().as_microsecond())
 }

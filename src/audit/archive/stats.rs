@@ -12,7 +12,9 @@ use super::Archive;
 use super::block::{Place, Record};
 use super::columns::{Column, Columns, NO_TIME, judge_parts};
 use super::medium::Medium;
+use super::phrases::Lexicon;
 use super::scan::{in_time, unreadable};
+use super::segment::Segment;
 use super::select::{needed, select};
 use crate::audit::Filter;
 
@@ -152,10 +154,10 @@ impl Archive {
         let (sealed, active) = self.snapshot(|columns| {
             let mut here = Counted { top, ..Counted::default() };
             here.count(filter, columns);
-            here
+            (here, columns.phrases.lexicon.clone())
         });
-        if let Some((medium, here)) = active {
-            counted.merge(here, &medium);
+        if let Some((medium, (here, lexicon))) = active {
+            counted.merge(here, &Source { medium, words: Words::Known(Arc::new(lexicon)) });
         }
         let mut columns = needed(filter);
         columns.extend([Column::Place, Column::Time, Column::Took, Column::Code, Column::Acting, Column::Verb, Column::Resource]);
@@ -169,7 +171,7 @@ impl Archive {
                     let medium = segment.medium()?;
                     let mut here = Counted { top, ..Counted::default() };
                     here.count(filter, &segment.load(&medium, &columns)?);
-                    counted.merge(here, &medium);
+                    counted.merge(here, &Source { medium, words: Words::Of(segment.clone()) });
                     Ok(())
                 }
             });
@@ -203,7 +205,21 @@ struct Counted {
     policies: HashMap<Arc<str>, u64>,
     webhooks: HashMap<Arc<str>, u64>,
     slow_here: Vec<(u32, Place)>,
-    slow: Vec<(u32, Arc<Medium>, Place)>,
+    slow: Vec<(u32, Source, Place)>,
+}
+
+/// Where a record can be read, should it be wanted in the end.
+#[derive(Clone)]
+struct Source {
+    medium: Arc<Medium>,
+    words: Words,
+}
+
+/// The phrases of a segment, or the segment that has them.
+#[derive(Clone)]
+enum Words {
+    Known(Arc<Lexicon>),
+    Of(Arc<Segment>),
 }
 
 impl Counted {
@@ -267,7 +283,7 @@ impl Counted {
         self.slow_here.truncate(self.top);
     }
 
-    fn merge(&mut self, mut other: Counted, medium: &Arc<Medium>) {
+    fn merge(&mut self, mut other: Counted, source: &Source) {
         fn pairs<K: Eq + Hash>(into: &mut HashMap<K, (u64, u64)>, from: HashMap<K, (u64, u64)>) {
             for (key, (requests, denied)) in from {
                 let sum = into.entry(key).or_default();
@@ -291,7 +307,7 @@ impl Counted {
         single(&mut self.policies, other.policies);
         single(&mut self.webhooks, other.webhooks);
         self.buckets.iter_mut().zip(other.buckets).for_each(|(sum, count)| *sum += count);
-        self.slow.extend(other.slow_here.into_iter().map(|(took, place)| (took, medium.clone(), place)));
+        self.slow.extend(other.slow_here.into_iter().map(|(took, place)| (took, source.clone(), place)));
         self.slow.sort_by_key(|(took, ..)| std::cmp::Reverse(*took));
         self.slow.truncate(self.top);
     }
@@ -329,7 +345,7 @@ impl Counted {
             resources: most(self.resources, self.top),
             codes: most(self.codes, self.top),
             denied,
-            slow: self.slow.iter().filter_map(|(took, medium, place)| slow(*took, medium, *place)).collect(),
+            slow: self.slow.iter().filter_map(|(took, source, place)| slow(*took, source, *place)).collect(),
             latency,
             policies: judged(self.policies),
             webhooks: judged(self.webhooks),
@@ -375,15 +391,18 @@ fn judged(words: HashMap<Arc<str>, u64>) -> Vec<Judged> {
     judged
 }
 
-fn slow(took: u32, medium: &Medium, place: Place) -> Option<Slow> {
-    let record = Record::read(&medium.read(u64::from(place.offset), place.length as usize).ok()?)?;
-    let event = record.event().ok()?;
+fn slow(took: u32, source: &Source, place: Place) -> Option<Slow> {
+    let lexicon = match &source.words {
+        Words::Known(lexicon) => lexicon.clone(),
+        Words::Of(segment) => Arc::new(segment.lexicon(&source.medium).ok()?),
+    };
+    let event = Record::read(&source.medium.read(u64::from(place.offset), place.length as usize).ok()?, &lexicon)?.event();
     Some(Slow {
         took: u64::from(took),
         user: event.effective_user().username.clone(),
         code: event.code(),
         audit_id: event.audit_id,
-        verb: event.verb,
+        verb: event.verb.into_owned(),
         request_uri: event.request_uri,
     })
 }

@@ -8,22 +8,29 @@ use super::sequence::{Arrow, Message, Sequence};
 /// The columns of the time.
 const TIME: usize = 11;
 /// The narrowest and the widest lane.
-const LANE: (usize, usize) = (8, 13);
+const LANE: (usize, usize) = (6, 13);
 /// What the texts should get at least.
 const TEXT: usize = 44;
 
-/// Draws a sequence; texts are cut at `width` columns where one is given.
+/// Draws a sequence; texts that do not fit into `width` columns, where that is given, go on in the next line.
 pub fn draw(sequence: &Sequence, width: Option<usize>) -> String {
-    let lane = width.map_or(LANE.1, |width| (width.saturating_sub(TIME + TEXT) / Lane::ALL.len()).clamp(LANE.0, LANE.1));
+    // A party that had no part in it gets no lane.
+    let has_part = |lane: &Lane| sequence.messages.iter().any(|message| message.from == *lane || message.to == *lane);
+    let lanes: Vec<Lane> = Lane::ALL.into_iter().filter(has_part).collect();
+    let lane = width.map_or(LANE.1, |width| (width.saturating_sub(TIME + TEXT) / lanes.len().max(1)).clamp(LANE.0, LANE.1));
     let mut out = String::new();
     let mut head = " ".repeat(TIME);
-    for title in Lane::ALL.map(|party| short_title(party, lane)) {
+    for title in lanes.iter().map(|party| short_title(*party, lane)) {
         let _ = write!(head, "{title:^lane$}");
     }
     let _ = writeln!(out, "{}", head.trim_end());
     for message in &sequence.messages {
-        let line = format!("{:>9}  {}  {}", elapsed(message.after), row(message, lane), message.text);
-        let _ = writeln!(out, "{}", cut(&line, width));
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(TIME + lane * lanes.len() + 2).max(8));
+        let mut before = format!("{:>9}  {}", elapsed(message.after), row(Some(message), &lanes, lane));
+        for part in wrapped(&message.text, room) {
+            let _ = writeln!(out, "{}", format!("{before}  {part}").trim_end());
+            before = format!("{:TIME$}{}", "", row(None, &lanes, lane));
+        }
     }
     if sequence.left_out > 0 {
         let _ = writeln!(out, "{:TIME$}… and {} more requests about objects alike", "", sequence.left_out);
@@ -40,20 +47,23 @@ pub fn draw(sequence: &Sequence, width: Option<usize>) -> String {
 fn short_title(lane: Lane, width: usize) -> &'static str {
     match (lane, lane.title().len() < width) {
         (_, true) => lane.title(),
+        (Lane::Client, _) => "cli",
         (Lane::ApiServer, _) => "API",
         (Lane::Controllers, _) => "ctrl",
         (Lane::Scheduler, _) => "sched",
+        (Lane::Kubelet, _) => "klet",
         (other, _) => other.title(),
     }
 }
 
 /// The lanes with the message's arrow in them.
-fn row(message: &Message, lane: usize) -> String {
-    let centre = |party: Lane| party.position() * lane + lane / 2;
-    let mut cells: Vec<char> = vec![' '; lane * Lane::ALL.len()];
-    for party in Lane::ALL {
-        cells[centre(party)] = '│';
+fn row(message: Option<&Message>, lanes: &[Lane], lane: usize) -> String {
+    let centre = |party: Lane| lanes.iter().position(|known| *known == party).unwrap_or_default() * lane + lane / 2;
+    let mut cells: Vec<char> = vec![' '; lane * lanes.len()];
+    for party in lanes {
+        cells[centre(*party)] = '│';
     }
+    let Some(message) = message else { return cells.into_iter().collect() };
     let line = match message.arrow {
         Arrow::Call => '─',
         Arrow::Watch => '-',
@@ -63,10 +73,10 @@ fn row(message: &Message, lane: usize) -> String {
     let (from, to) = (centre(message.from), centre(message.to));
     if from == to {
         // A party's own work: an arrow that comes back to its lane.
-        for cell in &mut cells[from + 1..from + 4] {
-            *cell = line;
-        }
-        cells[from + 4 - usize::from(lane < 9)] = '►';
+        // It stays within its lane, which has room for it on the right.
+        let end = from + (lane - lane / 2 - 1).min(4);
+        cells[from + 1..end].fill(line);
+        cells[end] = '►';
     } else if from < to {
         cells[from + 1..to - 1].fill(line);
         cells[to - 1] = '►';
@@ -87,11 +97,18 @@ pub fn elapsed(micros: i64) -> String {
     }
 }
 
-fn cut(line: &str, width: Option<usize>) -> String {
-    match width {
-        Some(width) if line.chars().count() > width => line.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
-        _ => line.trim_end().to_owned(),
+/// A text in lines of so many characters, broken between words where that leaves no line half empty; one line at least.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    while rest.len() > room {
+        let space = rest[..=room].iter().rposition(|c| *c == ' ').filter(|at| *at > room / 2);
+        let behind = rest.split_off(space.unwrap_or(room));
+        lines.push(rest.into_iter().collect());
+        rest = behind.into_iter().skip_while(|c| *c == ' ').collect();
     }
+    lines.push(rest.into_iter().collect());
+    lines
 }
 
 #[cfg(test)]
@@ -113,10 +130,20 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_gets_narrow_lanes_and_cut_texts() {
-        let text = draw(&rollout(), Some(80));
+    fn a_narrow_terminal_gets_narrow_lanes_and_texts_of_several_lines() {
+        let mut told = rollout();
+        told.messages[0].text = "create deployments/web: a sentence that is long and goes on".into();
+        let text = draw(&told, Some(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.contains("sched") && text.contains('…'), "{text}");
+        assert!(text.contains("sched") && !text.contains('…'), "{text}");
+        assert!(text.contains("  create deployments/web: a\n") && text.contains("│  sentence that is long and\n"), "{text}");
+    }
+
+    #[test]
+    fn whoever_had_no_part_in_it_gets_no_lane() {
+        let mut told = rollout();
+        told.messages.retain(|message| message.to != Lane::Cri && message.from != Lane::Cri);
+        assert!(!draw(&told, None).contains("CRI"));
     }
 
     #[test]

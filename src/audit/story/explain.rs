@@ -175,7 +175,7 @@ pub fn explain(event: &Event) -> Explanation {
         verdict: verdict.to_owned(),
         received: event.request_received_timestamp,
         took: story.took,
-        verb: event.verb.clone(),
+        verb: event.verb.to_string(),
         request_uri: event.request_uri.clone(),
         user: event.user.clone(),
         impersonated_user: event.impersonated_user.clone(),
@@ -207,6 +207,8 @@ fn title(hop: &str) -> &'static str {
         "mutate" => "mutating admission",
         "validate" => "validating admission",
         "store" => "persisting",
+        "serialize" => "writing the answer",
+        "respond" => "sending it",
         _ => "",
     }
 }
@@ -222,6 +224,7 @@ fn tell(steps: &[Step], index: usize, is_secret: bool) -> Told {
         "mutate" | "validate" if matches!(&*step.name, "plugins" | "policies" | "webhooks") => &step.name,
         "mutate" | "validate" => blame::kind_of(step).as_str(),
         "store" => "store",
+        "serialize" | "respond" => "server",
         _ => "",
     };
     // Some verdicts carry their reason: `denied: …`.

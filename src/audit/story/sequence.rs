@@ -265,7 +265,7 @@ pub(super) mod tests {
             took: Duration::from_micros(300),
         };
         let event = Event {
-            verb: verb.into(),
+            verb: verb.to_owned().into(),
             user: UserInfo { username: user.into(), ..UserInfo::default() },
             object_ref: Some(ObjectReference { resource: resource.into(), subresource: subresource.into(), ..ObjectReference::default() }),
             response_status: Some(ResponseStatus { code: 200, ..ResponseStatus::default() }),

@@ -150,17 +150,22 @@ fn names_node(kind: Kind, object: &Value) -> Option<(Box<str>, Vec<Name>)> {
 
 /// The node of a Pod and everything the Pod mentions.
 fn pod(pod: &Value) -> Option<(Box<str>, Vec<Name>)> {
-    let (node, own) = names_node(Kind::Pod, pod)?;
-    let (metadata, spec) = (&pod["metadata"], &pod["spec"]);
-    let mut names = own;
+    let (node, mut names) = names_node(Kind::Pod, pod)?;
     // A mirror Pod was made by the node itself: it must not give the node anything.
-    if !metadata["annotations"]["kubernetes.io/config.mirror"].is_null() {
-        return Some((node, names));
+    if pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null() {
+        let namespace = text(&pod["metadata"], "namespace");
+        names.extend(mentioned(pod).into_iter().map(|(kind, name)| (kind, namespace.into(), name.into())));
     }
-    let namespace = text(metadata, "namespace");
+    Some((node, names))
+}
+
+/// The objects of its own namespace that a Pod mentions, of whatever sort and wherever.
+pub fn mentioned(pod: &Value) -> Vec<(Kind, String)> {
+    let (metadata, spec) = (&pod["metadata"], &pod["spec"]);
+    let mut names = Vec::new();
     let mut add = |kind: Kind, name: &Value| {
         if let Some(name) = name.as_str().filter(|name| !name.is_empty()) {
-            names.push((kind, namespace.into(), name.into()));
+            names.push((kind, name.to_owned()));
         }
     };
     add(Kind::ServiceAccount, &spec["serviceAccountName"]);
@@ -204,7 +209,7 @@ fn pod(pod: &Value) -> Option<(Box<str>, Vec<Name>)> {
         add(Kind::ResourceClaim, &claim["resourceClaimName"]);
     }
     add(Kind::ResourceClaim, &pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"]);
-    Some((node, names))
+    names
 }
 
 fn volume(object: &Value) -> Volume {

@@ -46,21 +46,23 @@ impl NodeAuthorizer {
             ("", "secrets") => self.read_namespaced(node, Kind::Secret, info),
             ("", "configmaps") => self.read_namespaced(node, Kind::ConfigMap, info),
             ("", "persistentvolumeclaims") if info.subresource == "status" => match info.verb() {
-                "get" | "update" | "patch" => self.related(node, Kind::PersistentVolumeClaim, info),
-                _ => no("can only get, update, or patch status"),
+                "update" | "patch" => self.related(node, Kind::PersistentVolumeClaim, info),
+                _ => no("can only get/update/patch this type"),
             },
             ("", "persistentvolumeclaims") => self.get(node, Kind::PersistentVolumeClaim, info),
             ("", "persistentvolumes") => self.get(node, Kind::PersistentVolume, info),
             ("resource.k8s.io", "resourceclaims") => self.get(node, Kind::ResourceClaim, info),
             ("storage.k8s.io", "volumeattachments") => self.get(node, Kind::VolumeAttachment, info),
             ("", "serviceaccounts") => match (info.verb(), info.subresource.as_str()) {
-                ("create", "token") | ("get", "") => self.related(node, Kind::ServiceAccount, info),
+                ("get", "") => self.read_namespaced(node, Kind::ServiceAccount, info),
+                ("create", "token") if !info.name.is_empty() => self.related(node, Kind::ServiceAccount, info),
+                ("create", _) if !info.name.is_empty() => no("can only create token subresource of serviceaccount"),
                 _ => no("can only create tokens for individual service accounts"),
             },
             ("coordination.k8s.io", "leases") => lease(node, info),
             ("storage.k8s.io", "csinodes") => csi_node(node, info),
-            ("resource.k8s.io", "resourceslices") => self.owned(node, Kind::ResourceSlice, info),
-            ("certificates.k8s.io", "podcertificaterequests") => self.owned(node, Kind::PodCertificateRequest, info),
+            ("resource.k8s.io", "resourceslices") => self.resource_slice(node, info),
+            ("certificates.k8s.io", "podcertificaterequests") => self.pod_certificate_request(node, info),
             ("", "nodes") => own_node(node, info),
             ("", "pods") => self.pods(node, info),
             _ => static_rules(info),
@@ -101,19 +103,33 @@ impl NodeAuthorizer {
         Decision::NoOpinion(format!("no relationship found between node '{node}' and this object").into())
     }
 
-    /// Objects that name their node: made freely (admission looks at the name), read and changed only if they name this one.
-    fn owned(&self, node: &str, kind: Kind, info: &RequestInfo) -> Decision {
+    /// A slice names its node: it is made freely (admission looks at the name), read and changed only if it names this one.
+    fn resource_slice(&self, node: &str, info: &RequestInfo) -> Decision {
         if !info.subresource.is_empty() {
-            return no("cannot access subresources of this type");
+            return no("cannot authorize ResourceSlice subresources");
         }
         match info.verb() {
             "create" => yes(),
-            "get" | "update" | "patch" | "delete" => self.related(node, kind, info),
+            "get" | "update" | "patch" | "delete" => self.related(node, Kind::ResourceSlice, info),
             "list" | "watch" | "deletecollection" if selects(&info.field_selector, "spec.nodeName", node) => yes(),
-            "list" | "watch" | "deletecollection" => no("can only list, watch or delete with spec.nodeName field selector"),
-            _ => {
-                no("only the following verbs are allowed for this type: get, watch, list, create, update, patch, delete, deletecollection")
-            }
+            "list" | "watch" | "deletecollection" => no("can only list/watch/deletecollection resourceslices with nodeName field selector"),
+            _ => no(
+                "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
+            ),
+        }
+    }
+
+    /// The same for a request for a Pod's certificate, which nobody changes once it is made.
+    fn pod_certificate_request(&self, node: &str, info: &RequestInfo) -> Decision {
+        if !info.subresource.is_empty() {
+            return no("nodes may not access the status subresource of PodCertificateRequests");
+        }
+        match info.verb() {
+            "create" => yes(),
+            "get" => self.related(node, Kind::PodCertificateRequest, info),
+            "list" | "watch" if selects(&info.field_selector, "spec.nodeName", node) => yes(),
+            "list" | "watch" => no("can only list/watch podcertificaterequests with nodeName field selector"),
+            verb => Decision::NoOpinion(format!("nodes may not {verb} podcertificaterequests").into()),
         }
     }
 
@@ -121,6 +137,7 @@ impl NodeAuthorizer {
         match (info.subresource.as_str(), info.verb()) {
             ("", "get") => self.get(node, Kind::Pod, info),
             ("", "list" | "watch") if selects(&info.field_selector, "spec.nodeName", node) => yes(),
+            ("", "list" | "watch") if !info.name.is_empty() => self.related(node, Kind::Pod, info),
             ("", "list" | "watch") => no("can only list/watch pods with spec.nodeName field selector"),
             // NodeRestriction narrows these to the node's own Pods.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => yes(),
@@ -165,11 +182,11 @@ fn lease(node: &str, info: &RequestInfo) -> Decision {
 }
 
 fn csi_node(node: &str, info: &RequestInfo) -> Decision {
-    if !matches!(info.verb(), "get" | "create" | "update" | "patch" | "delete") {
-        return no("can only get, create, update, patch, or delete a CSINode");
-    }
-    if !info.subresource.is_empty() {
-        return no("cannot authorize CSINode subresources");
+    match (info.subresource.as_str(), info.verb()) {
+        ("", "get" | "create" | "update" | "patch" | "delete") => {}
+        ("", _) => return no("can only get, create, update, patch, or delete a CSINode"),
+        ("status", _) => return no("CSINode status access requires CSIVolumeHealth feature"),
+        _ => return no("cannot authorize CSINode subresources"),
     }
     if info.verb() != "create" && info.name != node {
         return no("can only access CSINode with the same name as the requesting node");

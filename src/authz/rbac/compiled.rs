@@ -1,5 +1,5 @@
-//! The rules of a role, with hints in front of them: a few bits that say which verbs and which resources a rule can be
-//! about at all. Most rules are passed over by two comparisons of numbers, a whole role by the hints of all its rules
+//! The rules of a role, with hints in front of them: a few bits that say which verbs, groups, resources and names a rule can
+//! be about at all. Most rules are passed over by a few comparisons of numbers, a whole role by the hints of all its rules
 //! together. A hint only ever says "certainly not"; what it lets through is held against the rule itself.
 
 use crate::request::RequestInfo;
@@ -18,8 +18,10 @@ pub struct Compiled {
 /// What a rule, or a question, is about.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hint {
-    verbs: u32,
+    verbs: u64,
+    groups: u64,
     resources: u64,
+    names: u64,
 }
 
 /// The bit that stands for every path that is not one of a resource.
@@ -29,7 +31,12 @@ impl Compiled {
     /// Makes hints for rules.
     pub fn new(rules: Vec<Rule>) -> Self {
         let hints: Vec<Hint> = rules.iter().map(Hint::of_rule).collect();
-        let all = hints.iter().fold(Hint::default(), |a, b| Hint { verbs: a.verbs | b.verbs, resources: a.resources | b.resources });
+        let all = hints.iter().fold(Hint::default(), |a, b| Hint {
+            verbs: a.verbs | b.verbs,
+            groups: a.groups | b.groups,
+            resources: a.resources | b.resources,
+            names: a.names | b.names,
+        });
         Compiled { rules, hints, all }
     }
 
@@ -48,29 +55,43 @@ impl Compiled {
 
 impl Hint {
     fn of_rule(rule: &Rule) -> Self {
-        let verbs = rule.verbs.iter().fold(0, |bits, verb| bits | if verb == "*" { u32::MAX } else { verb_bit(verb) });
+        let bits =
+            |list: &[String], bit: fn(&str) -> u64| list.iter().fold(0, |bits, item| bits | if item == "*" { u64::MAX } else { bit(item) });
         let mut resources = rule.resources.iter().fold(0, |bits, resource| {
             let resource = resource.split('/').next().unwrap_or_default();
-            bits | if resource == "*" { !PATHS } else { resource_bit(resource) }
+            bits | if resource == "*" { !PATHS } else { text_bit(resource) }
         });
+        let (mut groups, mut names) =
+            (bits(&rule.api_groups, text_bit), rule.resource_names.iter().fold(0, |bits, name| bits | text_bit(name)));
         if !rule.non_resource_urls.is_empty() {
             resources |= PATHS;
+            groups = u64::MAX;
         }
-        Hint { verbs, resources }
+        if rule.resource_names.is_empty() || !rule.non_resource_urls.is_empty() {
+            names = u64::MAX;
+        }
+        Hint { verbs: bits(&rule.verbs, verb_bit), groups, resources, names }
     }
 
     /// The hint of a question.
     pub fn of_question(info: &RequestInfo, verb: &str) -> Self {
-        Hint { verbs: verb_bit(verb), resources: if info.is_resource { resource_bit(&info.resource) } else { PATHS } }
+        let verbs = verb_bit(verb);
+        if !info.is_resource {
+            return Hint { verbs, groups: u64::MAX, resources: PATHS, names: u64::MAX };
+        }
+        Hint { verbs, groups: text_bit(&info.group), resources: text_bit(&info.resource), names: text_bit(&info.name) }
     }
 
     fn may_cover(self, question: Hint) -> bool {
-        self.verbs & question.verbs != 0 && self.resources & question.resources != 0
+        self.verbs & question.verbs != 0
+            && self.resources & question.resources != 0
+            && self.groups & question.groups != 0
+            && self.names & question.names != 0
     }
 }
 
 /// A bit for each common verb; all others share one.
-fn verb_bit(verb: &str) -> u32 {
+fn verb_bit(verb: &str) -> u64 {
     match verb {
         "get" => 1,
         "list" => 1 << 1,
@@ -84,9 +105,9 @@ fn verb_bit(verb: &str) -> u32 {
     }
 }
 
-/// One of 63 bits for a resource.
-fn resource_bit(resource: &str) -> u64 {
-    let hash = resource.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+/// One of 63 bits for a group, a resource or a name.
+fn text_bit(text: &str) -> u64 {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     1 << ((hash >> 32) % 63)
 }
 
@@ -103,6 +124,8 @@ mod tests {
             json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}),
             json!({"verbs": ["get", "impersonate"], "apiGroups": [""], "resources": ["pods", "pods/log"]}),
             json!({"verbs": ["update"], "apiGroups": ["apps"], "resources": ["*/scale"]}),
+            json!({"verbs": ["get", "update"], "apiGroups": ["", "apps"], "resources": ["pods/log", "deployments/scale"], "resourceNames": ["x", "d"]}),
+            json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/log"], "resourceNames": ["y"], "nonResourceURLs": ["/livez/x"]}),
             json!({"verbs": ["get"], "nonResourceURLs": ["/livez/*", "/version"]}),
             json!({"verbs": ["*"], "nonResourceURLs": ["*"]}),
         ];

@@ -27,10 +27,12 @@ pub struct Escalation {
 impl Escalation {
     /// Whether a user may write this object; resources other than roles and bindings are passed over. `old` is the object
     /// before an update.
-    pub async fn check(&self, user: &Arc<User>, group: &str, plural: &str, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-        match (group, plural) {
-            (GROUP, "roles" | "clusterroles") => may_write_role(&self.rbac, &*self.authorizer, user, plural, old, new).await,
-            (GROUP, "rolebindings" | "clusterrolebindings") => {
+    pub async fn check(&self, user: &Arc<User>, request: &RequestInfo, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        match (request.group.as_str(), request.resource.as_str()) {
+            (GROUP, plural @ ("roles" | "clusterroles")) => {
+                may_write_role(&self.rbac, &*self.authorizer, user, plural, &request.name, old, new).await
+            }
+            (GROUP, plural @ ("rolebindings" | "clusterrolebindings")) => {
                 may_write_binding(&self.rbac, &*self.authorizer, user, plural, old, new).await
             }
             _ => Ok(()),
@@ -38,27 +40,28 @@ impl Escalation {
     }
 }
 
-/// Whether a user may write this Role or ClusterRole. `old` is the object before an update.
+/// Whether a user may write this Role or ClusterRole. `old` is the object before an update; `asked` the name in the request's path,
+/// which a create has not: the right to `escalate` one role by name is none to make it.
 pub async fn may_write_role(
     rbac: &Rbac,
     chain: &dyn Authorizer,
     user: &Arc<User>,
     plural: &str,
+    asked: &str,
     old: Option<&Value>,
     new: &Value,
 ) -> Result<(), Status> {
     let rules = Rule::list(new);
     let aggregates = |role: &Value| role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|s| !s.is_empty());
-    let unchanged = old.is_some_and(|old| Rule::list(old) == rules && old["aggregationRule"] == new["aggregationRule"]);
-    if user.in_group(MASTERS) || unchanged {
+    if user.in_group(MASTERS) || old.is_some_and(|old| only_for_collection(old, new)) {
         return Ok(());
     }
     let (namespace, name) = (text(new, "namespace"), text(new, "name"));
-    if allowed(chain, user, "escalate", plural, namespace, name).await {
+    if allowed(chain, user, "escalate", plural, namespace, asked).await {
         return Ok(());
     }
     confirm(rbac, user, namespace, &rules).map_err(|why| Status::forbidden(GROUP, plural, name, &why))?;
-    if aggregates(new) {
+    if aggregates(new) || old.is_some_and(aggregates) {
         // What an aggregation gathers is not known, so it takes the right to everything.
         let star = || vec!["*".to_owned()];
         let everything = [
@@ -80,15 +83,15 @@ pub async fn may_write_binding(
     old: Option<&Value>,
     new: &Value,
 ) -> Result<(), Status> {
-    let same = |key: &str| old.is_some_and(|old| old[key] == new[key]);
-    if user.in_group(MASTERS) || (same("roleRef") && same("subjects")) {
+    if user.in_group(MASTERS) || old.is_some_and(|old| only_for_collection(old, new)) {
         return Ok(());
     }
     let (namespace, name) = (text(new, "namespace"), text(new, "name"));
     let role = new["roleRef"]["name"].as_str().unwrap_or_default();
     let (roles, role_namespace) = match new["roleRef"]["kind"].as_str() {
         Some("ClusterRole") => ("clusterroles", ""),
-        _ => ("roles", namespace),
+        Some("Role") => ("roles", namespace),
+        other => return Err(Status::internal(format!("unsupported role reference kind: {:?}", other.unwrap_or_default()))),
     };
     if allowed(chain, user, "bind", roles, namespace, role).await {
         return Ok(());
@@ -135,6 +138,21 @@ async fn allowed(chain: &dyn Authorizer, user: &Arc<User>, verb: &str, plural: &
     matches!(chain.decide(&Attributes { user: user.clone(), info: Arc::new(info) }).await, Decision::Allow(_))
 }
 
+/// Whether a change is one that the garbage collector makes. Nothing else is let through unseen, not even a label: it may be what an
+/// aggregation gathers by.
+fn only_for_collection(old: &Value, new: &Value) -> bool {
+    let without = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for key in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                metadata.remove(key);
+            }
+        }
+        object
+    };
+    without(old) == without(new)
+}
+
 fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"][key].as_str().unwrap_or_default()
 }
@@ -154,18 +172,22 @@ mod tests {
     async fn a_role_with_more_than_its_writer_holds_is_refused_with_the_recorded_words() {
         let rbac = Rbac::default();
         let secrets = role("default", "esc", json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}]));
-        let refused = may_write_role(&rbac, &rbac, &bob(), "roles", None, &secrets).await.unwrap_err();
+        let refused = may_write_role(&rbac, &rbac, &bob(), "roles", "", None, &secrets).await.unwrap_err();
         assert_eq!(
             refused.message,
             "roles.rbac.authorization.k8s.io \"esc\" is forbidden: user \"bob\" (groups=[\"devs\" \"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}"
         );
-        // Rules that do not change may stay as they are.
-        may_write_role(&rbac, &rbac, &bob(), "roles", Some(&secrets), &secrets).await.unwrap();
+        // What the garbage collector changes takes no right to the rules, a label does.
+        let mut touched = secrets.clone();
+        touched["metadata"]["finalizers"] = json!(["example.com/x"]);
+        may_write_role(&rbac, &rbac, &bob(), "roles", "esc", Some(&secrets), &touched).await.unwrap();
+        touched["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-admin": "true"});
+        assert!(may_write_role(&rbac, &rbac, &bob(), "roles", "esc", Some(&secrets), &touched).await.is_err());
         let masters = Arc::new(User::new("admin", &["system:masters"]));
-        may_write_role(&rbac, &rbac, &masters, "roles", None, &secrets).await.unwrap();
+        may_write_role(&rbac, &rbac, &masters, "roles", "", None, &secrets).await.unwrap();
         rbac.put("roles", &role("default", "held", json!([{"apiGroups": [""], "resources": ["*"], "verbs": ["*"]}])));
         rbac.put("rolebindings", &binding("default", "held", "Role", "held", user("bob")));
-        may_write_role(&rbac, &rbac, &bob(), "roles", None, &secrets).await.unwrap();
+        may_write_role(&rbac, &rbac, &bob(), "roles", "", None, &secrets).await.unwrap();
     }
 
     #[tokio::test]
@@ -178,7 +200,7 @@ mod tests {
         assert_eq!(may_write_binding(&rbac, &rbac, &bob(), "rolebindings", None, &bound).await.unwrap_err().code, 403);
         rbac.put("clusterrolebindings", &binding("", "trusted", "ClusterRole", "trusted", user("bob")));
         may_write_binding(&rbac, &rbac, &bob(), "rolebindings", None, &bound).await.unwrap();
-        may_write_role(&rbac, &rbac, &bob(), "roles", None, &role("a", "x", json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}])))
+        may_write_role(&rbac, &rbac, &bob(), "roles", "", None, &role("a", "x", json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}])))
             .await
             .unwrap();
     }
@@ -196,7 +218,7 @@ mod tests {
         let rbac = Rbac::default();
         let mut gathers = role("", "gathers", json!([]));
         gathers["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]});
-        let refused = may_write_role(&rbac, &rbac, &bob(), "clusterroles", None, &gathers).await.unwrap_err();
+        let refused = may_write_role(&rbac, &rbac, &bob(), "clusterroles", "", None, &gathers).await.unwrap_err();
         assert!(refused.message.ends_with("must have cluster-admin privileges to use the aggregationRule"));
     }
 }

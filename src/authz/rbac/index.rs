@@ -11,6 +11,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::request::User;
+
 use super::compiled::Compiled;
 use super::rule::Rule;
 
@@ -134,17 +136,33 @@ impl Index {
         }
     }
 
-    /// The grants of a subject in a namespace, handed to `visit` until it returns true.
-    pub fn visit(&self, kind: SubjectKind, name: &str, namespace: &str, visit: &mut dyn FnMut(&Grant) -> bool) -> bool {
-        let hash = self.hash(kind, name, namespace);
-        let shard = self.shards[hash as usize % SHARDS].load();
-        let Some(bucket) = shard.get(&hash) else { return false };
-        for (place, grants) in bucket {
-            if place.kind == kind && &*place.name == name && &*place.namespace == namespace {
-                return grants.iter().any(visit);
+    /// Every grant of a user, of the cluster first and then of the namespace, handed to `visit` until it returns true.
+    pub fn visit(&self, user: &User, namespace: &str, visit: &mut dyn FnMut(&Grant) -> bool) {
+        // A name is hashed once for both scopes; who is in more groups than this pays twice for the rest.
+        let mut hashes = [0; 32];
+        let of_user = self.subject(SubjectKind::User, &user.name);
+        for (hash, group) in hashes.iter_mut().zip(&user.groups) {
+            *hash = self.subject(SubjectKind::Group, group);
+        }
+        for scope in [Some(""), Some(namespace).filter(|ns| !ns.is_empty())].into_iter().flatten() {
+            let of_scope = self.scope(scope);
+            if self.visit_place(SubjectKind::User, &user.name, scope, mixed(of_user, of_scope), visit) {
+                return;
+            }
+            for (i, group) in user.groups.iter().enumerate() {
+                let of_group = hashes.get(i).copied().unwrap_or_else(|| self.subject(SubjectKind::Group, group));
+                if self.visit_place(SubjectKind::Group, group, scope, mixed(of_group, of_scope), visit) {
+                    return;
+                }
             }
         }
-        false
+    }
+
+    fn visit_place(&self, kind: SubjectKind, name: &str, scope: &str, hash: u64, visit: &mut dyn FnMut(&Grant) -> bool) -> bool {
+        let shard = self.shards[hash as usize % SHARDS].load();
+        let Some(bucket) = shard.get(&hash) else { return false };
+        let found = bucket.iter().find(|(place, _)| place.kind == kind && &*place.name == name && &*place.namespace == scope);
+        found.is_some_and(|(_, grants)| grants.iter().any(visit))
     }
 
     /// The rules of a role, if it exists; `namespace` empty for a ClusterRole.
@@ -152,8 +170,16 @@ impl Index {
         self.writer.lock().roles.get(&(namespace.to_owned(), name.to_owned()))?.rules.load_full()
     }
 
+    fn subject(&self, kind: SubjectKind, name: &str) -> u64 {
+        self.hasher.hash_one((kind as u8, name))
+    }
+
+    fn scope(&self, namespace: &str) -> u64 {
+        if namespace.is_empty() { 0 } else { self.hasher.hash_one(namespace) }
+    }
+
     fn hash(&self, kind: SubjectKind, name: &str, namespace: &str) -> u64 {
-        self.hasher.hash_one((kind as u8, name, namespace))
+        mixed(self.subject(kind, name), self.scope(namespace))
     }
 
     fn role_changed(&self, old: Option<&Value>, new: Option<&Value>) {
@@ -265,6 +291,12 @@ impl Writer {
             self.roles.remove(&(role.namespace.clone(), role.name.clone()));
         }
     }
+}
+
+/// Both hashes are keyed, so nobody can choose names that meet in one place.
+fn mixed(subject: u64, scope: u64) -> u64 {
+    let product = u128::from(subject.wrapping_add(scope.rotate_left(32))) * 0x9e37_79b9_7f4a_7c15;
+    (product >> 64) as u64 ^ product as u64
 }
 
 fn metadata(object: &Value, key: &str) -> String {

@@ -17,7 +17,7 @@ use crate::request::User;
 
 use super::{Attributes, Authorizer, Decision, Explained, ResolvedRules};
 use compiled::{Compiled, Hint};
-use index::{GROUP, Grant, Index, SubjectKind};
+use index::{GROUP, Grant, Index};
 use rule::Rule;
 
 /// The authoriser over an index.
@@ -59,15 +59,15 @@ impl Rbac {
         let mut missing: Vec<String> = Vec::new();
         let mut source = None;
         let namespace = if info.is_resource { info.namespace.as_str() } else { "" };
-        self.visit(&attributes.user, namespace, &mut |grant| {
+        self.index.visit(&attributes.user, namespace, &mut |grant| {
+            if grant.repeated {
+                return false;
+            }
             let rules = grant.role.rules.load();
             let Some(rules) = rules.as_deref() else {
                 note(&mut missing, not_found(grant));
                 return false;
             };
-            if grant.repeated {
-                return false;
-            }
             let Some(rule) = rules.allowing(info, verb, hint) else { return false };
             source = Some(grant.source.clone());
             found(grant, rule);
@@ -84,9 +84,9 @@ impl Rbac {
     /// Everything a user may do in a namespace (empty: in the whole cluster).
     pub fn rules_for(&self, user: &User, namespace: &str) -> Rules {
         let mut found = Rules::default();
-        self.visit(user, namespace, &mut |grant| {
+        self.index.visit(user, namespace, &mut |grant| {
             match grant.role.rules.load_full() {
-                Some(_) if grant.repeated => {}
+                _ if grant.repeated => {}
                 Some(role) => found.rules.extend(role.rules.iter().cloned()),
                 None => note(&mut found.errors, not_found(grant)),
             }
@@ -98,21 +98,6 @@ impl Rbac {
     /// The rules of a role, if there is one; `namespace` empty for a ClusterRole.
     pub fn role(&self, namespace: &str, name: &str) -> Option<Arc<Compiled>> {
         self.index.role(namespace, name)
-    }
-
-    /// Every grant of a user: of the cluster, then of the namespace.
-    fn visit(&self, user: &User, namespace: &str, visit: &mut dyn FnMut(&Grant) -> bool) {
-        let scopes = [Some(""), Some(namespace).filter(|ns| !ns.is_empty())];
-        for scope in scopes.into_iter().flatten() {
-            if self.index.visit(SubjectKind::User, &user.name, scope, visit) {
-                return;
-            }
-            for group in &user.groups {
-                if self.index.visit(SubjectKind::Group, group, scope, visit) {
-                    return;
-                }
-            }
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-use super::{Ask, told};
+use super::{Ask, sentence};
 use crate::audit::{Event, import};
 use crate::cli::output::{Format, bytes};
 
@@ -62,7 +62,7 @@ impl Import {
             eprint!("\r\u{1b}[K");
         }
         let refused = source.refused + sent.refused;
-        source.errors.iter().for_each(|error| eprintln!("usher: {}: {error}", self.file.display()));
+        source.errors.iter().for_each(|error| eprintln!("usher: {}: {}", self.file.display(), crate::cli::output::harmless(error)));
         if self.ask.output != Format::Human {
             let answer = serde_json::json!({"imported": sent.imported, "refused": refused, "lost": sent.lost, "errors": source.errors});
             return self.ask.output.write(&answer);
@@ -90,7 +90,7 @@ impl Sent {
     async fn piece(&mut self, client: &kube::Client, piece: Vec<u8>) -> Result<(), String> {
         let request = http::Request::post("/usher/v1/requests").header(http::header::CONTENT_TYPE, "application/x-ndjson");
         let request = request.body(piece).map_err(|e| e.to_string())?;
-        let answer: Value = client.request(request).await.map_err(told)?;
+        let answer: Value = client.request(request).await.map_err(sentence)?;
         let number = |key: &str| answer[key].as_u64().unwrap_or(0);
         self.imported += number("imported");
         self.refused += number("refused");

@@ -11,7 +11,7 @@ mod what_if;
 use clap::{Args, Subcommand};
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 
-use super::client::{Reach, block_on};
+use super::client::{Reach, block_on, sentence};
 use super::output::Format;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -165,25 +165,17 @@ pub struct Ask {
     output: Format,
 }
 
-/// The sentence of an error, without the words around it that help nobody.
-fn told(error: kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message,
-        other => other.to_string(),
-    }
-}
-
 /// A document of the server.
 async fn document(client: &kube::Client, path: &str) -> Result<serde_json::Value, String> {
     let request = http::Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
-    client.request(request).await.map_err(told)
+    client.request(request).await.map_err(sentence)
 }
 
 /// JSON lines of the server, as they come; empty ones are left out.
 async fn lines(client: &kube::Client, path: &str) -> Result<impl futures::Stream<Item = Result<String, String>> + use<>, String> {
     let request = http::Request::get(path).header(http::header::ACCEPT, "application/x-ndjson");
     let request = request.body(Vec::new()).map_err(|e| e.to_string())?;
-    let stream = client.request_stream(request).await.map_err(told)?;
+    let stream = client.request_stream(request).await.map_err(sentence)?;
     let lines = Box::pin(stream).lines().map_err(|e| format!("the answer ended early: {e}"));
     Ok(lines.filter(|line| std::future::ready(!line.as_ref().is_ok_and(|line| line.trim().is_empty()))))
 }

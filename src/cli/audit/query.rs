@@ -36,7 +36,7 @@ impl Query {
             match self.ask.output {
                 Format::Jsonl => output::line(&text)?,
                 Format::Human => {
-                    let event: Event = parsed(&text)?;
+                    let event: Event = output::told(parsed(&text)?)?;
                     if std::mem::take(&mut first) {
                         output::line(&row::heading(&screen))?;
                     }

@@ -2,14 +2,11 @@
 //! how they differ from what the user has now.
 
 use clap::Args;
-use futures::TryStreamExt;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use super::query::parsed;
-use super::{Ask, document, encode, lines};
-use crate::audit::Event;
-use crate::audit::rbac::{Options, Usage, granted, permissions, role_name};
+use super::{Ask, document, encode};
+use crate::audit::rbac::{granted, permissions};
 use crate::cli::output::{self, Format, Ink, Screen};
 
 /// Write the smallest roles that allow what a user was seen to do.
@@ -45,24 +42,22 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 impl Rbac {
     pub(super) async fn run(self) -> Result<(), String> {
         let client = self.ask.reach.client().await?;
-        let options = Options { any_name: self.any_name, only_allowed: self.only_allowed, include_default: self.include_default };
-        let mut usage = Usage::of(&self.user, options);
-        let mut query = format!("user={}&limit=0&order=oldest&trace=false", encode(&self.user));
-        for (key, value) in [("since", &self.since), ("until", &self.until)] {
+        let mut query = format!("user={}", encode(&self.user));
+        for (key, value) in [("since", &self.since), ("until", &self.until), ("roleName", &self.name)] {
             if let Some(value) = value {
                 query.push_str(&format!("&{key}={}", encode(value)));
             }
         }
-        let mut lines = std::pin::pin!(lines(&client, &format!("/usher/v1/requests?{query}")).await?);
-        while let Some(line) = lines.try_next().await? {
-            usage.see(&parsed::<Event>(&line)?);
+        for (key, asked) in [("onlyAllowed", self.only_allowed), ("anyName", self.any_name), ("includeDefault", self.include_default)] {
+            query.push_str(&format!("&{key}={asked}"));
         }
-        if usage.is_empty() {
-            return Err(format!("no request of {} is kept that needs a role", self.user));
-        }
-        let name = self.name.unwrap_or_else(|| role_name(&self.user));
-        let roles = usage.roles(&name);
-        let now = granted(&self.user, &usage.groups, &everything(&client).await?);
+        let answer = document(&client, &format!("/usher/v1/rbac?{query}")).await?;
+        let roles = answer["items"].as_array().cloned().unwrap_or_default();
+        // What everybody has is not theirs to lose.
+        let everybodys = |group: &str| matches!(group, "system:authenticated" | "system:serviceaccounts" | "system:unauthenticated");
+        let groups = answer["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let groups = groups.filter(|group| self.include_default || !everybodys(group)).map(str::to_owned).collect();
+        let now = granted(&self.user, &groups, &everything(&client).await?);
         let diff = Differences::between(&now, &roles);
         match self.ask.output {
             Format::Human | Format::Yaml => {

@@ -27,7 +27,8 @@ impl Widths {
         let time = if width < NARROW { SHORT_TIME } else { TIME };
         let verb = if width < NARROW { 8 } else { VERB };
         let rest = width.saturating_sub(time + CODE + TOOK + verb + 5);
-        Widths { time, user: (rest / 3).max(8), what: rest.saturating_sub((rest / 3).max(8)).max(8) }
+        let user = (rest * 2 / 5).clamp(8, 40);
+        Widths { time, user, what: rest.saturating_sub(user).max(8) }
     }
 }
 
@@ -51,9 +52,10 @@ pub fn line(event: &Event, screen: &Screen) -> String {
         0 => String::from("-"),
         code => code.to_string(),
     };
+    let short = |name: &str| if screen.width.is_some() { shortened(name, widths.user) } else { name.to_owned() };
     let user = match &event.impersonated_user {
         Some(other) => format!("{} as {}", event.user.username, other.username),
-        None => event.user.username.clone(),
+        None => short(&event.user.username),
     };
     let padded = |text: &str, width: usize| {
         // Without a screen nothing is cut.
@@ -69,6 +71,16 @@ pub fn line(event: &Event, screen: &Screen) -> String {
         padded(&event.verb, verb),
         cut(&what(event), widths.what),
     )
+}
+
+/// The name of a user that is too long, without what all of its sort have in common.
+fn shortened(name: &str, room: usize) -> String {
+    let tail = match name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':')) {
+        Some((namespace, account)) if namespace == "kube-system" || namespace.len() + account.len() >= room => account,
+        Some(_) => &name["system:serviceaccount:".len()..],
+        None => name.strip_prefix("system:").unwrap_or(name),
+    };
+    if name.chars().count() <= room { name.to_owned() } else { tail.to_owned() }
 }
 
 /// What a request was about, and why it failed if it did.
@@ -128,6 +140,8 @@ mod tests {
             let text = line(&event(), &Screen { width: Some(width), colour: false });
             assert!(text.chars().count() <= width, "{width}: {text}");
         }
+        let text = line(&event(), &Screen { width: Some(80), colour: false });
+        assert!(text.contains(" replicaset-contr… ") || text.contains(" replicaset-controller "), "{text}");
         let text = line(&event(), &Screen { width: None, colour: false });
         assert_eq!(
             text,

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use clap::Args;
 
-use super::query::parsed;
 use super::{Ask, Which, document};
 use crate::audit::archive::{Count, Judged, Latency, Stats as Counted};
 use crate::cli::output::{self, Cell, Format, Ink, Screen, Table, bytes, span};
@@ -27,7 +26,7 @@ impl Stats {
         let query = self.which.query(&[("top", &self.top.to_string())]);
         let answer = document(&client, &format!("/usher/v1/stats?{query}")).await?;
         match self.ask.output {
-            Format::Human => output::print(&render(&parsed(&answer.to_string())?, &Screen::stdout())),
+            Format::Human => output::print(&render(&output::told(answer)?, &Screen::stdout())),
             format => format.write(&answer),
         }
     }
@@ -64,7 +63,7 @@ fn render(stats: &Counted, screen: &Screen) -> String {
         ]);
     }
     section("Denied", if denied.is_empty() { String::new() } else { denied.render(screen) });
-    let mut slow = Table::new(&["TOOK", "CODE", "USER", "VERB", "WHAT", "AUDIT-ID"]);
+    let mut slow = Table::new(&["TOOK", "CODE", "USER", "VERB", "WHAT", "AUDIT-ID"]).whole(5);
     for request in &stats.slow {
         let code = Cell::ink(request.code, Ink::of_code(request.code));
         let (user, verb) = (Cell::ink(&request.user, Ink::Name), request.verb.as_str().into());

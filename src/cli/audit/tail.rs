@@ -49,7 +49,7 @@ impl Tail {
             return Ok(());
         }
         match self.ask.output {
-            Format::Human => output::line(&row::line(&parsed::<Event>(text)?, screen)),
+            Format::Human => output::line(&row::line(&output::told::<Event>(value)?, screen)),
             Format::Yaml => output::print(&format!("---\n{}", crate::api::yaml::write(&value))),
             Format::Json | Format::Jsonl => output::line(text),
         }

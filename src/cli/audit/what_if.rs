@@ -4,13 +4,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use futures::TryStreamExt;
-use jiff::Timestamp;
 
-use super::query::parsed;
-use super::{Ask, Which, lines};
+use super::{Ask, Which, sentence};
+use crate::audit::Policy;
 use crate::audit::what_if::{Outcome, Volume};
-use crate::audit::{Event, Policy};
 use crate::cli::output::{self, Cell, Format, Ink, Screen, Table, bytes};
 
 /// Tell what an audit policy would have recorded, and how much.
@@ -36,34 +33,28 @@ impl WhatIf {
     pub(super) async fn run(self) -> Result<(), String> {
         let path = self.policy.display();
         let text = std::fs::read(&self.policy).map_err(|e| format!("cannot read {path}: {e}"))?;
-        let policy = Policy::parse(&text).map_err(|e| format!("{path}: {e}"))?;
+        // What is wrong with it is told without a server.
+        Policy::parse(&text).map_err(|e| format!("{path}: {e}"))?;
         let client = self.ask.reach.client().await?;
         let which = Which { user: self.user.clone(), since: self.since.clone(), until: self.until.clone(), ..Which::default() };
-        let query = which.query(&[("limit", "0"), ("order", "oldest"), ("trace", "false")]);
-        let mut lines = std::pin::pin!(lines(&client, &format!("/usher/v1/requests?{query}")).await?);
-        let mut outcome = Outcome::default();
-        let mut window: Option<(Timestamp, Timestamp)> = None;
-        while let Some(line) = lines.try_next().await? {
-            let event: Event = parsed(&line)?;
-            outcome.see(&policy, &event);
-            if let Some(time) = event.request_received_timestamp {
-                let (from, to) = window.unwrap_or((time, time));
-                window = Some((from.min(time), to.max(time)));
-            }
-        }
+        let request = http::Request::post(format!("/usher/v1/what-if?{}", which.query(&[])));
+        let answer: serde_json::Value = client.request(request.body(text).map_err(|e| e.to_string())?).await.map_err(sentence)?;
         match self.ask.output {
-            Format::Human => output::print(&render(&outcome, window, &Screen::stdout())),
-            format => format.write(&serde_json::to_value(&outcome).map_err(|e| e.to_string())?),
+            Format::Human => {
+                let outcome: Outcome = output::told(answer)?;
+                output::print(&render(&outcome, &Screen::stdout()))
+            }
+            format => format.write(&answer),
         }
     }
 }
 
-fn render(outcome: &Outcome, window: Option<(Timestamp, Timestamp)>, screen: &Screen) -> String {
+fn render(outcome: &Outcome, screen: &Screen) -> String {
     let mut out = String::new();
     let total = &outcome.total;
     let _ =
         writeln!(out, "Of {} requests the policy would have recorded {} events, {}.", outcome.requests, total.events, bytes(total.bytes));
-    if let Some((from, to)) = window {
+    if let (Some(from), Some(to)) = (outcome.since, outcome.until) {
         let seconds = to.duration_since(from).as_secs_f64();
         // Less than a minute says nothing about a day.
         if seconds >= 60.0 {

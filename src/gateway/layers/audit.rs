@@ -7,10 +7,9 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll, ready};
+use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -18,74 +17,87 @@ use http::{HeaderMap, Request, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 
-use super::Refused;
+use super::{Layer, Next, Refused, context};
 use crate::api::representation::Answered;
+use crate::audit::latency::SLOW;
 use crate::audit::policy::Scope;
 use crate::audit::record::{Arrival, Captured, Ending, Record};
 use crate::audit::{Level, Stage, redact};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
 use crate::gateway::listener::Peer;
-use crate::request::SharedContext;
 
 /// The largest body that is kept for an event, as large as an object may be.
 const LARGEST_BODY: usize = 3 << 19;
 
-/// See the module.
-pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request<Body>, next: Next) -> Response {
-    let Some(context) = request.extensions().get::<SharedContext>().cloned() else { return next.run(request).await };
-    let headers = request.headers();
-    let arrival = Arc::new(Arrival {
-        uri: request.uri().clone(),
-        received: gateway.api.clock.now(),
-        peer: request.extensions().get::<Peer>().map(|peer| peer.0.ip()),
-        forwarded_for: headers.get("x-forwarded-for").cloned(),
-        real_ip: headers.get("x-real-ip").cloned(),
-        cause: headers.get(usher_components::runtime::cause::HEADER).cloned(),
-        in_process: request.extensions().get::<InProcess>().is_some(),
-        context,
-    });
-    // Bodies of requests about Secrets are read at any level: what is in them must not be told in a message either.
-    let early = gateway.audit.policy().is_early() || redact::is_about_secrets(&arrival.context.info);
-    let tap = early.then(|| Arc::new(Tap { arrival: arrival.clone(), scope: OnceLock::new(), request: Mutex::default() }));
-    if let Some(tap) = &tap {
-        request.extensions_mut().insert(tap.clone());
-    }
-    let mut underway = Underway { gateway, arrival, tap, over: false };
-    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => underway.respond(response),
-        Err(panic) => {
-            underway.finish(Stage::Panic, Ending::Panic(panic_text(&*panic)), None);
-            resume_unwind(panic)
+/// Sees how a request ends.
+#[derive(Clone, Copy)]
+pub struct Audit;
+
+impl Layer for Audit {
+    async fn call(&self, gateway: &Arc<Gateway>, mut request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
+        let context = context(&request)?;
+        let headers = request.headers();
+        let arrival = Arc::new(Arrival {
+            uri: request.uri().clone(),
+            received: gateway.api.clock.now(),
+            peer: request.extensions().get::<Peer>().map(|peer| peer.0.ip()),
+            forwarded_for: headers.get("x-forwarded-for").cloned(),
+            real_ip: headers.get("x-real-ip").cloned(),
+            cause: headers.get(usher_components::runtime::cause::HEADER).cloned(),
+            in_process: request.extensions().get::<InProcess>().is_some(),
+            context,
+        });
+        // Bodies of requests about Secrets are read at any level: what is in them must not be told in a message either.
+        let early = gateway.audit.policy().is_early() || redact::is_about_secrets(&arrival.context.info);
+        let tap = early.then(|| Arc::new(Tap { arrival: arrival.clone(), scope: OnceLock::new(), request: Mutex::default() }));
+        if let Some(tap) = &tap {
+            request.extensions_mut().insert(tap.clone());
+        }
+        let mut underway = Underway { gateway: gateway.clone(), arrival, tap, over: false };
+        match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(response) => Ok(underway.respond(response)),
+            Err(panic) => {
+                underway.finish(Stage::Panic, Ending::Panic(panic_text(&*panic)), None);
+                resume_unwind(panic)
+            }
         }
     }
 }
 
 /// Asks the policy, tells of the arrival, and captures the request's body, as far as that is wanted.
-pub async fn evaluate(State(gateway): State<Arc<Gateway>>, mut request: Request<Body>, next: Next) -> Response {
-    let Some(tap) = request.extensions_mut().remove::<Arc<Tap>>() else { return next.run(request).await };
-    let context = &tap.arrival.context;
-    let scope = gateway.audit.policy().evaluate(context.authenticated().map(|user| &**user), &context.info);
-    let _ = tap.scope.set(scope);
-    if scope.level > Level::None && !scope.omit_stages.contains(Stage::RequestReceived) {
-        gateway.audit.record(Record {
-            arrival: tap.arrival.clone(),
-            stage: Stage::RequestReceived,
-            at: tap.arrival.received,
-            took: context.trace.start().elapsed(),
-            ending: Ending::Open,
-            scope: Some(scope),
-            request: None,
-            response: None,
-            goes_on: true,
-        });
+#[derive(Clone, Copy)]
+pub struct Evaluate;
+
+impl Layer for Evaluate {
+    async fn call(&self, gateway: &Arc<Gateway>, mut request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
+        let Some(tap) = request.extensions_mut().remove::<Arc<Tap>>() else { return Ok(next.run(request).await) };
+        let context = &tap.arrival.context;
+        let scope = gateway.audit.policy().evaluate(context.authenticated().map(|user| &**user), &context.info);
+        let _ = tap.scope.set(scope);
+        if scope.level > Level::None && !scope.omit_stages.contains(Stage::RequestReceived) && gateway.audit.has_sinks() {
+            gateway.audit.record(Record {
+                arrival: tap.arrival.clone(),
+                stage: Stage::RequestReceived,
+                at: tap.arrival.received,
+                took: context.trace.start().elapsed(),
+                ending: Ending::Open,
+                scope: Some(scope),
+                request: None,
+                response: None,
+                goes_on: true,
+            });
+        }
+        let wanted = scope.level >= Level::Request || redact::is_about_secrets(&context.info);
+        if wanted {
+            context.want_body();
+        }
+        if wanted && !request.body().is_end_stream() {
+            tap.request.lock().content_type = request.headers().get(header::CONTENT_TYPE).cloned();
+            request = request.map(|body| Body::new(RequestBody { body, tap }));
+        }
+        Ok(next.run(request).await)
     }
-    let wanted = scope.level >= Level::Request || redact::is_about_secrets(&context.info);
-    if wanted && !request.body().is_end_stream() {
-        tap.request.lock().content_type = request.headers().get(header::CONTENT_TYPE).cloned();
-        request = request.map(|body| Body::new(RequestBody { body, tap }));
-    }
-    next.run(request).await
 }
 
 /// What is captured of a request that the policy wants more of.
@@ -127,8 +139,11 @@ impl Underway {
             Some(scope) if has_body && !long && scope.level >= Level::RequestResponse => self.captured(response.headers()),
             _ => None,
         };
-        if has_body && long || captured.is_some() {
-            return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured }));
+        // A list may be long, and its reader slow: it is over when it has been read. What is slow already tells that part too.
+        let list = has_body && (context.info.verb == "list" || context.trace.start().elapsed() > SLOW);
+        if list || has_body && long || captured.is_some() {
+            let since = list.then(Instant::now);
+            return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured, since }));
         }
         self.finish(Stage::ResponseComplete, ending, None);
         response
@@ -158,6 +173,7 @@ impl Underway {
             true => tap.request.lock().clone(),
             false => std::mem::take(&mut *tap.request.lock()),
         });
+        let request = request.map(Box::new);
         self.gateway.audit.record(Record {
             arrival: self.arrival.clone(),
             stage,
@@ -166,7 +182,7 @@ impl Underway {
             ending,
             scope: self.scope(),
             request,
-            response,
+            response: response.map(Box::new),
             goes_on,
         });
     }
@@ -216,11 +232,15 @@ struct ResponseBody {
     underway: Option<Underway>,
     ending: Ending,
     captured: Option<Captured>,
+    since: Option<Instant>,
 }
 
 impl ResponseBody {
     fn finish(&mut self) {
         if let Some(mut underway) = self.underway.take() {
+            if let Some(since) = self.since {
+                underway.arrival.context.trace.step("respond", "body", "sent", since);
+            }
             underway.finish(Stage::ResponseComplete, self.ending.clone(), self.captured.take());
         }
     }

@@ -5,42 +5,45 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
 use serde_json::{Map, Value};
 
-use super::{Refused, context};
+use super::{Layer, Next, Refused, context};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
 use crate::status::Status;
 
 /// See the module.
-pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Result<Response, Refused> {
-    let context = context(&request)?;
-    let since = Instant::now();
-    if let Some(InProcess(user)) = request.extensions().get::<InProcess>() {
-        context.trace.step("authenticate", "in-process", "matched", since);
-        context.identify(user.clone());
-        return Ok(next.run(request).await);
-    }
-    let (mut parts, body) = request.into_parts();
-    let (passed, known) = gateway.authenticator.examine(&parts).await;
-    let detail = (!passed.is_empty()).then(|| {
-        let passed: Map<String, Value> = passed.into_iter().map(|(name, why)| (name.to_owned(), why.into_owned().into())).collect();
-        Value::Object(Map::from_iter([("passed".to_owned(), passed.into())]))
-    });
-    match known {
-        Ok(known) => {
-            context.trace.step_with("authenticate", known.by, "matched", since, detail);
-            context.identify(known.user);
-            gateway.authenticator.strip(&mut parts.headers);
-            Ok(next.run(Request::from_parts(parts, body)).await)
+#[derive(Clone, Copy)]
+pub struct Authenticate;
+
+impl Layer for Authenticate {
+    async fn call(&self, gateway: &Arc<Gateway>, request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
+        let context = context(&request)?;
+        let since = Instant::now();
+        if let Some(InProcess(user)) = request.extensions().get::<InProcess>() {
+            context.trace.step("authenticate", "in-process", "matched", since);
+            context.identify(user.clone());
+            return Ok(next.run(request).await);
         }
-        Err(why) => {
-            context.trace.step_with("authenticate", "chain", format!("refused: {why}"), since, detail);
-            Err(Status::unauthorized().into())
+        let (mut parts, body) = request.into_parts();
+        let (passed, known) = gateway.authenticator.examine(&parts).await;
+        let detail = (!passed.is_empty()).then(|| {
+            let passed: Map<String, Value> = passed.into_iter().map(|(name, why)| (name.to_owned(), why.into_owned().into())).collect();
+            Value::Object(Map::from_iter([("passed".to_owned(), passed.into())]))
+        });
+        match known {
+            Ok(known) => {
+                context.trace.step_with("authenticate", known.by, "matched", since, detail);
+                context.identify(known.user);
+                gateway.authenticator.strip(&mut parts.headers);
+                Ok(next.run(Request::from_parts(parts, body)).await)
+            }
+            Err(why) => {
+                context.trace.step_with("authenticate", "chain", format!("refused: {why}"), since, detail);
+                Err(Status::unauthorized().into())
+            }
         }
     }
 }

@@ -4,42 +4,45 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::Request;
 use serde_json::{Value, json};
 
-use super::{Refused, context};
+use super::{Layer, Next, Refused, context};
 use crate::authz::{Attributes, Decision, Explained, forbidden};
 use crate::gateway::Gateway;
 use crate::request::RequestInfo;
 use crate::status::Status;
 
 /// See the module.
-pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Result<Response, Refused> {
-    let context = context(&request)?;
-    let since = Instant::now();
-    let user = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
-    let attributes = Attributes { user, info: context.info.clone() };
-    let Explained { decision, by, mut detail } = gateway.authorizer.explain(&attributes).await;
-    detail.insert("authorizer".to_owned(), by.into());
-    let allowed = decision.is_allow();
-    let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = decision;
-    context.trace.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
-    if !allowed {
-        detail.insert("needed".to_owned(), needed(&context.info));
-    }
-    if !reason.is_empty() {
-        detail.insert("because".to_owned(), reason.to_string().into());
-    }
-    let refusal = (!allowed).then(|| forbidden(&attributes, &reason));
-    context.trace.annotate("authorization.k8s.io/reason", reason);
-    let verdict = if allowed { "allowed" } else { "denied" };
-    context.trace.step_with("authorize", by, verdict, since, Some(detail.into()));
-    match refusal {
-        None => Ok(next.run(request).await),
-        Some(status) => Ok(Refused::forbidden(status)),
+#[derive(Clone, Copy)]
+pub struct Authorize;
+
+impl Layer for Authorize {
+    async fn call(&self, gateway: &Arc<Gateway>, request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
+        let context = context(&request)?;
+        let since = Instant::now();
+        let user = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
+        let attributes = Attributes { user, info: context.info.clone() };
+        let Explained { decision, by, mut detail } = gateway.authorizer.explain(&attributes).await;
+        detail.insert("authorizer".to_owned(), by.into());
+        let allowed = decision.is_allow();
+        let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = decision;
+        context.trace.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+        if !allowed {
+            detail.insert("needed".to_owned(), needed(&context.info));
+        }
+        if !reason.is_empty() {
+            detail.insert("because".to_owned(), reason.to_string().into());
+        }
+        let refusal = (!allowed).then(|| forbidden(&attributes, &reason));
+        context.trace.annotate("authorization.k8s.io/reason", reason);
+        let verdict = if allowed { "allowed" } else { "denied" };
+        context.trace.step_with("authorize", by, verdict, since, Some(detail.into()));
+        match refusal {
+            None => Ok(next.run(request).await),
+            Some(status) => Ok(Refused::forbidden(status)),
+        }
     }
 }
 

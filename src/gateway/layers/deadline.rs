@@ -4,36 +4,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{Request, StatusCode, header};
 
-use super::{Refused, context};
+use super::{Layer, Next, Refused, context};
 use crate::api::representation::Answered;
 use crate::gateway::Gateway;
 use crate::status::Status;
 
 /// See the module.
-pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Result<Response, Refused> {
-    let context = context(&request)?;
-    // An import of audit events takes as long as its file is long.
-    let import = context.info.verb == "post" && context.info.path == "/usher/v1/requests";
-    if context.info.is_long_running() || import {
-        return Ok(next.run(request).await);
-    }
-    let asked = context.parameter("timeout").filter(|t| !t.is_empty());
-    let deadline = match asked.as_deref().map(parse_duration) {
-        None => gateway.deadline,
-        Some(Some(asked)) => asked.min(gateway.deadline),
-        Some(None) => {
-            let text = format!("invalid timeout specified in the request URL - time: invalid duration {:?}", asked.unwrap_or_default());
-            return Err(Status::bad_request(text).into());
+#[derive(Clone, Copy)]
+pub struct Deadline;
+
+impl Layer for Deadline {
+    async fn call(&self, gateway: &Arc<Gateway>, request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
+        let context = context(&request)?;
+        // An import of audit events takes as long as its file is long.
+        let import = context.info.verb == "post" && context.info.path == "/usher/v1/requests";
+        if context.info.is_long_running() || import {
+            return Ok(next.run(request).await);
         }
-    };
-    match tokio::time::timeout(deadline, next.run(request)).await {
-        Ok(response) => Ok(response),
-        Err(_) => Ok(timed_out()),
+        let asked = context.parameter("timeout").filter(|t| !t.is_empty());
+        let deadline = match asked.as_deref().map(parse_duration) {
+            None => gateway.deadline,
+            Some(Some(asked)) => asked.min(gateway.deadline),
+            Some(None) => {
+                let text = format!("invalid timeout specified in the request URL - time: invalid duration {:?}", asked.unwrap_or_default());
+                return Err(Status::bad_request(text).into());
+            }
+        };
+        match tokio::time::timeout(deadline, next.run(request)).await {
+            Ok(response) => Ok(response),
+            Err(_) => Ok(timed_out()),
+        }
     }
 }
 

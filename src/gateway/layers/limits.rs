@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::Request;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Refused, context};
+use super::{Layer, Next, Refused, context};
 use crate::gateway::Gateway;
+use crate::request::Context;
 use crate::status::Status;
 
 /// Requests under way, and requests that wait for their turn.
@@ -29,22 +28,41 @@ impl Limits {
     }
 }
 
-/// See the module.
-pub async fn layer(State(gateway): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Result<Response, Refused> {
-    let context = context(&request)?;
-    let system = context.user().is_some_and(|user| user.in_group("system:masters") || user.in_group("system:nodes"));
-    if system || context.info.is_long_running() || !context.info.is_resource {
-        return Ok(next.run(request).await);
+/// See the module. Says on the answer to which flow the request belonged.
+#[derive(Clone, Copy)]
+pub struct Limit;
+
+impl Layer for Limit {
+    async fn call(&self, gateway: &Arc<Gateway>, request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
+        let context = context(&request)?;
+        let long = context.info.is_long_running();
+        // Of what is meant to take long, flow control knows watches alone.
+        let user = context.user().filter(|_| !long || context.info.verb == "watch");
+        let marks = user.and_then(|user| gateway.flows.classify(user, &context.info));
+        let mut response = match pass(&gateway.limits, &context, long).await {
+            Ok(_permit) => next.run(request).await,
+            Err(refused) => refused.into_response(),
+        };
+        if let Some(marks) = marks {
+            marks.put(response.headers_mut());
+        }
+        Ok(response)
     }
-    let limits = &gateway.limits;
-    let _permit = match limits.running.try_acquire() {
-        Ok(permit) => permit,
+}
+
+/// Waits for a turn, where one is needed.
+async fn pass<'a>(limits: &'a Limits, context: &Context, long: bool) -> Result<Option<SemaphorePermit<'a>>, Refused> {
+    let system = context.user().is_some_and(|user| user.in_group("system:masters") || user.in_group("system:nodes"));
+    if system || long || !context.info.is_resource {
+        return Ok(None);
+    }
+    match limits.running.try_acquire() {
+        Ok(permit) => Ok(Some(permit)),
         Err(_) => {
             let _waiting = Waiting::enter(limits)?;
-            limits.running.acquire().await.map_err(|_| Refused(Status::internal("the server is stopping")))?
+            limits.running.acquire().await.map(Some).map_err(|_| Refused(Status::internal("the server is stopping")))
         }
-    };
-    Ok(next.run(request).await)
+    }
 }
 
 struct Waiting<'a>(&'a Limits);

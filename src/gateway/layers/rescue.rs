@@ -5,39 +5,42 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::middleware::Next;
 use axum::response::Response;
 use futures::FutureExt;
 use http::{HeaderValue, Request, header};
 
-use super::Refused;
+use super::{Layer, Next, Refused};
 use crate::api::negotiate::{Format, accept_error};
 use crate::api::representation::{encode, header_text, respond};
 use crate::gateway::Gateway;
 use crate::status::Status;
 
 /// See the module.
-pub async fn layer(State(_): State<Arc<Gateway>>, request: Request<Body>, next: Next) -> Response {
-    let format = accept_error(header_text(request.headers(), header::ACCEPT));
-    let path = request.uri().path().to_owned();
-    let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(panic) => {
-            let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
-            tracing::error!(path, panic = what.unwrap_or_default(), "a request caused a panic");
-            let text = "This request caused apiserver to panic. Look in the logs for details.";
-            return write(&Status::new(500, "InternalError", text), format);
-        }
-    };
-    match response.extensions().get::<Refused>() {
-        Some(Refused(status)) => {
-            let mut written = write(status, format);
-            // A layer may have put headers of its own on its refusal.
-            written.headers_mut().extend(response.headers().clone());
-            written
-        }
-        None => response,
+#[derive(Clone, Copy)]
+pub struct Rescue;
+
+impl Layer for Rescue {
+    async fn call(&self, _: &Arc<Gateway>, request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
+        let format = accept_error(header_text(request.headers(), header::ACCEPT));
+        let path = request.uri().path().to_owned();
+        let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(response) => response,
+            Err(panic) => {
+                let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+                tracing::error!(path, panic = what.unwrap_or_default(), "a request caused a panic");
+                let text = "This request caused apiserver to panic. Look in the logs for details.";
+                return Ok(write(&Status::new(500, "InternalError", text), format));
+            }
+        };
+        Ok(match response.extensions().get::<Refused>() {
+            Some(Refused(status)) => {
+                let mut written = write(status, format);
+                // A layer may have put headers of its own on its refusal.
+                written.headers_mut().extend(response.headers().clone());
+                written
+            }
+            None => response,
+        })
     }
 }
 

@@ -44,7 +44,7 @@ async fn by_id(gateway: &Gateway, question: &Question, audit_id: &str) -> Result
 /// What a request was about, and whether that was a collection; `None` for a path that is no resource's.
 pub fn about(event: &Event) -> Option<(ObjectReference, bool)> {
     let mut object = event.object_ref.clone().filter(|object| !object.resource.is_empty())?;
-    let is_collection = object.name.is_empty() && matches!(event.verb.as_str(), "list" | "watch" | "deletecollection");
+    let is_collection = object.name.is_empty() && matches!(&*event.verb, "list" | "watch" | "deletecollection");
     if let Some(wrote) = event.trace.as_ref().and_then(|story| story.wrote.as_ref()).filter(|_| !is_collection) {
         object.name = wrote.name.clone();
     }
@@ -61,7 +61,7 @@ async fn last_write(gateway: &Gateway, question: &Question) -> Result<Arc<Event>
     let is_write = |event: &&Arc<Event>| {
         let object = event.object_ref.as_ref();
         let same = object.is_some_and(|object| object.resource == *subject.resource.plural && object.api_group == *subject.resource.group);
-        same && matches!(event.verb.as_str(), "create" | "update" | "patch" | "delete")
+        same && matches!(&*event.verb, "create" | "update" | "patch" | "delete")
     };
     let by_client = |event: &&Arc<Event>| is_write(event) && Lane::of(&event.effective_user().username) == Lane::Client;
     let wished = events.iter().rev().find(by_client).filter(|_| !question.flag("any"));

@@ -101,7 +101,7 @@ pub async fn history(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
             _ => diff(&json!({}), &value, &schema),
         };
         let subresource = event.and_then(|event| event.object_ref.as_ref()).map(|object| object.subresource.clone()).unwrap_or_default();
-        let verb = event.map(|event| event.verb.clone()).unwrap_or_default();
+        let verb = event.map(|event| event.verb.to_string()).unwrap_or_default();
         revisions.push(Kept {
             revision: change.revision,
             time: Timestamp::from_microsecond(change.time).ok(),

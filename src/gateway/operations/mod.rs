@@ -1,7 +1,8 @@
 //! What operators ask of the running server besides the Kubernetes API, under `/usher/v1/` and behind the same authentication and
-//! authorisation: a snapshot of the store, the clock, the recorded requests ([`requests`]), and what happened and why ([`explain`],
+//! authorisation: a snapshot of the store, the clock, the recorded requests ([`requests`]), what follows from them ([`advice`]), and what happened and why ([`explain`],
 //! [`trace`], [`blame`], [`history`]).
 
+mod advice;
 pub mod blame;
 pub mod explain;
 pub mod history;
@@ -18,11 +19,13 @@ use http::{Method, Request};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
+use self::subject::Question;
 use super::Gateway;
 use super::layers::Refused;
 use super::layers::deadline::parse_duration;
 use super::router::page_not_found;
 use crate::api::representation::{Representation, header_text, respond_value};
+use crate::audit::event::ObjectReference;
 use crate::request::{decode, query_value};
 use crate::status::Status;
 
@@ -35,7 +38,7 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
     let query = uri.query().unwrap_or_default();
     let accept = header_text(request.headers(), http::header::ACCEPT).to_owned();
     match (&request.method().clone(), uri.path()) {
-        (&Method::GET, "/usher/v1/snapshot") => snapshot(gateway).await,
+        (&Method::GET, "/usher/v1/snapshot") => snapshot(gateway, Question::of(&request, "/usher/v1/snapshot")?).await,
         (&Method::GET, "/usher/v1/clock") => {
             let clock = &gateway.api.clock;
             Ok(respond_value(200, &json!({"now": clock.now().to_string(), "virtual": clock.is_virtual()}), Representation::JSON)?)
@@ -52,6 +55,8 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
         }
         (&Method::GET, "/usher/v1/requests") => requests::list(gateway, query, &accept).await,
         (&Method::POST, "/usher/v1/requests") => requests::import(gateway, request).await,
+        (&Method::GET, "/usher/v1/rbac") => advice::roles(gateway, query).await,
+        (&Method::POST, "/usher/v1/what-if") => advice::what_if(gateway, request).await,
         (&Method::GET, "/usher/v1/stats") => requests::stats(gateway, query).await,
         (&Method::GET, path) if let Some(id) = path.strip_prefix("/usher/v1/requests/") => requests::get(gateway, &decode(id)).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/explain/") => explain::serve(gateway, request).await,
@@ -64,7 +69,10 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
 }
 
 /// A consistent copy of the store, written to a file of its own first so that the store is not held while a client reads slowly.
-async fn snapshot(gateway: &Arc<Gateway>) -> Result<Response, Refused> {
+/// It holds every object there is: whoever may ask the archive may not therefore have the Secrets.
+async fn snapshot(gateway: &Arc<Gateway>, question: Question) -> Result<Response, Refused> {
+    let everything = ObjectReference { api_group: "*".into(), resource: "*".into(), ..ObjectReference::default() };
+    question.may(gateway, "list", &everything).await?;
     let failed = |error: &dyn std::fmt::Display| Refused(Status::internal(format!("the snapshot could not be made: {error}")));
     let path = std::env::temp_dir().join(format!("usher-snapshot-{}", uuid::Uuid::new_v4()));
     let made = gateway.api.state.store().snapshot(&path).await;

@@ -141,12 +141,13 @@ impl Framing {
     }
 }
 
-fn archive(gateway: &Gateway) -> &Arc<Archive> {
+/// What was recorded.
+pub fn archive(gateway: &Gateway) -> &Arc<Archive> {
     &gateway.audit.archive
 }
 
 /// Lets the requests that were answered before this one reach the archive: whoever was answered can ask about it.
-async fn caught_up(gateway: &Gateway) {
+pub async fn caught_up(gateway: &Gateway) {
     let _ = tokio::time::timeout(PATIENCE, gateway.audit.flush()).await;
 }
 
@@ -166,7 +167,7 @@ pub async fn list(gateway: &Arc<Gateway>, query: &str, accept: &str) -> Result<R
     tokio::task::spawn_blocking(move || {
         let mut first = true;
         archive.scan(&question.filter, question.order, question.limit, |record| {
-            let json = if question.trace { record.json() } else { record.without_trace().to_vec() };
+            let json = if question.trace { record.json() } else { record.without_trace() };
             let row = framing.row(&json, std::mem::take(&mut first));
             if sender.blocking_send(row).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -234,7 +235,8 @@ pub async fn stats(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refu
     Ok(respond_value(200, &value, Representation::JSON)?)
 }
 
-async fn asked<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+/// Asks on a thread that may wait.
+pub async fn asked<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     tokio::task::spawn_blocking(question).await.map_err(|e| Status::internal(format!("the question ended early: {e}")))
 }
 

@@ -146,7 +146,7 @@ async fn refusals(gateway: &Gateway, question: &Question, subject: &Subject, sin
     let mut found = Vec::new();
     for event in records::ask(gateway, filter, MOST).await {
         let cause = event.trace.as_ref().and_then(|story| story.cause);
-        let is_write = matches!(event.verb.as_str(), "create" | "update" | "patch" | "delete");
+        let is_write = matches!(&*event.verb, "create" | "update" | "patch" | "delete");
         if !is_write || event.code() == 409 || cause.is_none_or(|cause| !revisions.contains(&cause)) {
             continue;
         }

@@ -25,8 +25,12 @@ pub mod root_ca;
 pub mod service_account;
 pub mod statefulset;
 pub mod ttl_after_finished;
+pub mod volume;
 
-use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::ReplicationController};
+use k8s_openapi::api::{
+    apps::v1::ReplicaSet,
+    core::v1::{PersistentVolume, PersistentVolumeClaim, ReplicationController},
+};
 
 use crate::runtime::{Entry, Selectable};
 
@@ -55,6 +59,10 @@ pub fn entries() -> Vec<Entry> {
         entry("node-lifecycle-controller", &["nodelifecycle"], node::lifecycle::run),
         entry("taint-eviction-controller", &[], node::taint_eviction::run),
         entry("pod-garbage-collector-controller", &["podgc"], pod_gc::run),
+        entry("persistentvolume-binder-controller", &["persistentvolume-binder"], volume::binder::run),
+        entry("persistentvolumeclaim-protection-controller", &["pvc-protection"], volume::protection::run::<PersistentVolumeClaim>),
+        entry("persistentvolume-protection-controller", &["pv-protection"], volume::protection::run::<PersistentVolume>),
+        entry("ephemeral-volume-controller", &["ephemeral-volume"], volume::ephemeral::run),
         entry("disruption-controller", &["disruption"], disruption::run),
         entry("resourcequota-controller", &["resourcequota"], resource_quota::run),
         // Last, because it reads along with what the others watch.

@@ -17,6 +17,10 @@ use crate::{
     runtime::{Error, Informer, Propagation, Writer, cause},
 };
 
+/// How many requests of one owner may be under way at once. Enough that the server can commit many together; with more they only wait in
+/// memory, and everybody else waits behind them.
+const IN_FLIGHT: usize = 64;
+
 /// Creates and deletes Pods.
 #[derive(Clone)]
 pub struct PodControl {
@@ -55,6 +59,41 @@ fn rounds(count: usize) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Requests of one round of work that are under way: a task each, so that the work is spread over the cores even when the server is in
+/// this process. All are made, whatever becomes of the others; the last failure is reported.
+#[derive(Default)]
+struct InFlight {
+    tasks: JoinSet<Result<(), Error>>,
+    succeeded: usize,
+    failed: Option<Error>,
+}
+
+impl InFlight {
+    /// Sets a request going, as soon as there is room for it.
+    async fn add(&mut self, request: impl Future<Output = Result<(), Error>> + Send + 'static) {
+        while self.tasks.len() >= IN_FLIGHT {
+            self.join().await;
+        }
+        self.tasks.spawn(cause::carry(request));
+    }
+
+    async fn join(&mut self) -> bool {
+        match self.tasks.join_next().await {
+            None => return false,
+            Some(Ok(Ok(()))) => self.succeeded += 1,
+            Some(Ok(Err(error))) => self.failed = Some(error),
+            Some(Err(error)) => self.failed = Some(Error::Other(error.to_string())),
+        }
+        true
+    }
+
+    /// Waits for all of them: how many succeeded, and whether one failed.
+    async fn finish(mut self) -> (usize, Result<(), Error>) {
+        while self.join().await {}
+        (self.succeeded, self.failed.map_or(Ok(()), Err))
+    }
+}
+
 impl PodControl {
     /// A control that writes as `client`.
     pub fn new(client: Client, pods: &Informer<Pod>, recorder: Recorder) -> Self {
@@ -87,22 +126,15 @@ impl PodControl {
         let sizes = rounds(bodies.len());
         let mut bodies = bodies.into_iter();
         for size in sizes {
-            let mut tasks = JoinSet::new();
+            let mut tasks = InFlight::default();
             for body in bodies.by_ref().take(size) {
-                // A task each, so that the work is spread over the cores even when the server is in this process.
                 let (this, owner, namespace) = (self.clone(), owner.clone(), namespace.to_owned());
-                tasks.spawn(cause::carry(async move { this.create_bytes(&owner, &namespace, body).await }));
+                tasks.add(async move { this.create_bytes(&owner, &namespace, body).await.map(|_| ()) }).await;
             }
-            let mut failed = None;
-            while let Some(outcome) = tasks.join_next().await {
-                match outcome {
-                    Ok(Ok(_)) => created += 1,
-                    Ok(Err(error)) => failed = Some(error),
-                    Err(error) => failed = Some(Error::Other(error.to_string())),
-                }
-            }
-            if let Some(error) = failed {
-                return (created, Err(error));
+            let (done, outcome) = tasks.finish().await;
+            created += done;
+            if outcome.is_err() {
+                return (created, outcome);
             }
         }
         (created, Ok(()))
@@ -134,20 +166,12 @@ impl PodControl {
 
     /// Deletes these Pods. All are tried; the last failure is reported.
     pub async fn delete_all(&self, owner: &ObjectReference, pods: &[Arc<Pod>]) -> Result<(), Error> {
-        let mut tasks = JoinSet::new();
+        let mut tasks = InFlight::default();
         for pod in pods {
             let (this, owner, pod) = (self.clone(), owner.clone(), pod.clone());
-            tasks.spawn(cause::carry(async move { this.delete(&owner, &pod).await }));
+            tasks.add(async move { this.delete(&owner, &pod).await }).await;
         }
-        let mut outcome = Ok(());
-        while let Some(done) = tasks.join_next().await {
-            match done {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => outcome = Err(error),
-                Err(error) => outcome = Err(Error::Other(error.to_string())),
-            }
-        }
-        outcome
+        tasks.finish().await.1
     }
 
     /// Deletes one Pod.
@@ -169,7 +193,28 @@ impl PodControl {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    #[tokio::test]
+    async fn only_so_many_requests_are_under_way_and_all_are_made() {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut requests = InFlight::default();
+        for number in 0..200 {
+            let (now, most) = (now.clone(), most.clone());
+            let request = async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                if number == 3 { Err(Error::Other("third".into())) } else { Ok(()) }
+            };
+            requests.add(request).await;
+        }
+        let (succeeded, outcome) = requests.finish().await;
+        assert_eq!((succeeded, outcome.is_err()), (199, true));
+        assert_eq!(most.load(Ordering::SeqCst), IN_FLIGHT);
+    }
 
     #[test]
     fn creation_starts_slowly_and_doubles() {

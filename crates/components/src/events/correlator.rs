@@ -183,6 +183,7 @@ mod tests {
             reason: reason.into(),
             action: None,
             message: message.into(),
+            at: Timestamp::UNIX_EPOCH,
         }
     }
 

@@ -22,6 +22,9 @@ use crate::events::Recorder;
 /// Marks a Pod in the API that only mirrors a static Pod of its node.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
+/// How many statuses of one node may be on their way to the server. A node that starts many Pods at once shall not stand in everybody's way.
+const STATUS_WRITES: usize = 8;
+
 /// What everything on one node shares.
 pub(super) struct Agent {
     pub name: String,
@@ -35,6 +38,8 @@ pub(super) struct Agent {
     pub stop: CancellationToken,
     /// Images are fetched one after the other.
     pub pulls: tokio::sync::Mutex<()>,
+    /// Statuses are written a few at a time.
+    pub status_writes: tokio::sync::Semaphore,
     /// Whether the runtime knows the node's range of Pod addresses.
     pub network: watch::Sender<bool>,
     /// The range itself, once the node has one.
@@ -115,6 +120,7 @@ impl Agent {
             clock,
             stop,
             pulls: tokio::sync::Mutex::default(),
+            status_writes: tokio::sync::Semaphore::new(STATUS_WRITES),
             network: watch::Sender::new(false),
             pod_cidr: Mutex::default(),
             images_changed: tokio::sync::Notify::new(),

@@ -277,6 +277,8 @@ impl Worker {
         }
         self.jobs.push(Box::pin(async move {
             let _busy = agent.clock.busy();
+            // Never closed, so there is always a turn to come.
+            let _turn = agent.status_writes.acquire().await;
             let result = cause::because(seen, api::patch(&agent.client, &path, &patch)).await;
             Report::Written(Box::new(status), result)
         }));

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::runtime::{cause, revision_of};
 
 /// How many bindings may be under way at once. The API server commits what waits together, so more is faster, up to a point.
-const BINDINGS_IN_FLIGHT: usize = 128;
+const BINDINGS_IN_FLIGHT: usize = 64;
 /// How many decisions are made before other tasks of this thread get their turn.
 const DECISIONS_PER_TURN: usize = 16;
 /// How long waiting Pods are left alone while others keep the loop busy.

@@ -19,8 +19,12 @@ pub struct CertificateAuthority {
     key_id: Option<Vec<u8>>,
     /// When the authority's own certificate ends, in seconds since the epoch.
     pub until: i64,
+    /// The longest that a certificate lives which it signs, in seconds; a year unless [`CertificateAuthority::lasting`] says otherwise.
+    pub longest: i64,
     key: Key,
 }
+
+const YEAR: i64 = 365 * 24 * 3600;
 
 enum Key {
     P256(EcdsaKeyPair),
@@ -38,6 +42,7 @@ const KEY_USAGES: &[(&str, u8)] = &[
     ("cert sign", 5),
     ("crl sign", 6),
     ("encipher only", 7),
+    ("decipher only", 8),
 ];
 
 const EXTENDED_KEY_USAGES: &[(&str, &[u8])] = &[
@@ -52,6 +57,8 @@ const EXTENDED_KEY_USAGES: &[(&str, &[u8])] = &[
     ("ipsec user", &[0x2b, 6, 1, 5, 5, 7, 3, 7]),
     ("timestamping", &[0x2b, 6, 1, 5, 5, 7, 3, 8]),
     ("ocsp signing", &[0x2b, 6, 1, 5, 5, 7, 3, 9]),
+    ("microsoft sgc", &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 10, 3, 3]),
+    ("netscape sgc", &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 4, 1]),
 ];
 
 impl CertificateAuthority {
@@ -82,8 +89,14 @@ impl CertificateAuthority {
             subject: parsed.subject().as_raw().to_vec(),
             key_id,
             until: parsed.validity().not_after.timestamp(),
+            longest: YEAR,
             key,
         })
+    }
+
+    /// The same authority, for certificates that live no longer than this.
+    pub fn lasting(self, longest: std::time::Duration) -> Self {
+        CertificateAuthority { longest: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX), ..self }
     }
 
     /// A certificate in PEM for a request, good for these usages between two times (seconds since the epoch).
@@ -113,12 +126,12 @@ impl CertificateAuthority {
             parts.push(element(OCTET_STRING, value));
             out.extend(element(SEQUENCE, &parts.concat()));
         };
-        let mut usage_bits = 0u8;
+        let mut usage_bits = 0u16;
         let mut extended: Vec<&[u8]> = Vec::new();
         for usage in usages {
             let usage = if usage == "signing" { "digital signature" } else { usage };
             if let Some((_, bit)) = KEY_USAGES.iter().find(|(name, _)| *name == usage) {
-                usage_bits |= 0x80 >> bit;
+                usage_bits |= 0x8000 >> bit;
             } else if let Some((_, oid)) = EXTENDED_KEY_USAGES.iter().find(|(name, _)| *name == usage) {
                 if !extended.contains(oid) {
                     extended.push(oid);
@@ -128,8 +141,11 @@ impl CertificateAuthority {
             }
         }
         if usage_bits != 0 {
-            let unused = u8::try_from(usage_bits.trailing_zeros()).unwrap_or(0);
-            add(&[0x55, 0x1d, 0x0f], true, &element(BIT_STRING, &[unused, usage_bits]));
+            // As few bytes as hold the last bit that is set.
+            let unused = u8::try_from(usage_bits.trailing_zeros() % 8).unwrap_or(0);
+            let [first, second] = usage_bits.to_be_bytes();
+            let bits = if second == 0 { vec![unused, first] } else { vec![unused, first, second] };
+            add(&[0x55, 0x1d, 0x0f], true, &element(BIT_STRING, &bits));
         }
         if !extended.is_empty() {
             let list: Vec<u8> = extended.iter().flat_map(|oid| element(OID, oid)).collect();

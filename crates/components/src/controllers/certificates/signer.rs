@@ -18,10 +18,12 @@ pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 /// Anything, for objects of the old API version.
 pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
-/// How long certificates live if nobody asks for less.
-const LONGEST_SECONDS: i64 = 365 * 24 * 3600;
+/// The shortest that a certificate lives, whatever was asked for.
+const SHORTEST_SECONDS: i64 = 600;
 /// Certificates begin a little in the past, because clocks differ.
 const BACKDATE_SECONDS: i64 = 300;
+/// Those that live longer than this end as much earlier.
+const SHORT_SECONDS: i64 = 8 * 3600;
 
 /// What a signer does with a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,9 +49,17 @@ pub fn sign(object: &CertificateSigningRequest, authority: &CertificateAuthority
     match request.and_then(|request| check(signer, &request, usages).map(|()| request)) {
         Err(why) => failed("SignerValidationFailure", why, now),
         Ok(request) => {
-            let asked = object.spec.expiration_seconds.map_or(LONGEST_SECONDS, i64::from).clamp(600, LONGEST_SECONDS);
+            let longest = authority.longest;
+            let lives = match object.spec.expiration_seconds.map(i64::from) {
+                Some(asked) if asked <= longest => asked.max(SHORTEST_SECONDS),
+                _ => longest,
+            };
             let now_seconds = now.as_second();
-            let until = now_seconds.saturating_add(asked).min(authority.until);
+            if now_seconds >= authority.until {
+                return failed("SigningError", "the signer has expired".into(), now);
+            }
+            let lives = if lives < SHORT_SECONDS { lives } else { lives - BACKDATE_SECONDS };
+            let until = now_seconds.saturating_add(lives).min(authority.until);
             match authority.issue(&request, usages, now_seconds - BACKDATE_SECONDS, until) {
                 Ok(pem) => Signed::Certificate(pem),
                 Err(why) => failed("SigningError", why, now),
@@ -71,55 +81,72 @@ fn failed(reason: &str, message: String, now: Timestamp) -> Signed {
 
 /// Whether a signer signs a request with these usages.
 pub fn check(signer: &str, request: &CertificateRequest, usages: &[String]) -> Result<(), String> {
-    let only = |allowed: &[&str]| usages.iter().all(|u| allowed.contains(&u.as_str()));
-    let has = |usage: &str| usages.iter().any(|u| u == usage);
     match signer {
         KUBE_APISERVER_CLIENT => {
-            if !only(&["client auth", "digital signature", "key encipherment"]) || !has("client auth") {
-                return Err("usages did not match \"client auth\" (and optionally \"digital signature\", \"key encipherment\")".into());
+            let allowed = ["client auth", "digital signature", "key encipherment"];
+            if let Some(other) = usages.iter().find(|usage| !allowed.contains(&usage.as_str())) {
+                return Err(format!("invalid usage for client certificate: {other}"));
             }
+            if !usages.iter().any(|usage| usage == "client auth") {
+                return Err("missing required usage for client certificate: client auth".into());
+            }
+            // Admission refuses such a request; one that came by another way is not signed either.
             if request.organizations.iter().any(|o| o == "system:masters") {
                 return Err("use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed".into());
             }
             Ok(())
         }
         KUBE_APISERVER_CLIENT_KUBELET => {
+            of_nodes(request)?;
+            none(&request.dns_names, "DNS")?;
+            none(&request.email_addresses, "Email")?;
+            none(&request.ip_addresses, "IP")?;
+            none(&request.uris, "URI")?;
             of_node(request)?;
-            let sans = !request.dns_names.is_empty() || !request.ip_addresses.is_empty();
-            if sans || !request.email_addresses.is_empty() || !request.uris.is_empty() {
-                return Err("DNS, IP, email or URI subject alternative names are not allowed".into());
-            }
-            if !only(&["client auth", "digital signature", "key encipherment"]) || !has("client auth") || !has("digital signature") {
-                return Err("usages did not match \"client auth\", \"digital signature\" (and optionally \"key encipherment\")".into());
-            }
-            Ok(())
+            exactly(usages, "client auth")
         }
         KUBELET_SERVING => {
-            of_node(request)?;
+            of_nodes(request)?;
             if request.dns_names.is_empty() && request.ip_addresses.is_empty() {
-                return Err("at least one DNS or IP subject alternative name is required".into());
+                return Err("DNS or IP subjectAltName is required".into());
             }
-            if !request.email_addresses.is_empty() || !request.uris.is_empty() {
-                return Err("email and URI subject alternative names are not allowed".into());
-            }
-            if !only(&["server auth", "digital signature", "key encipherment"]) || !has("server auth") || !has("digital signature") {
-                return Err("usages did not match \"server auth\", \"digital signature\" (and optionally \"key encipherment\")".into());
-            }
-            Ok(())
+            none(&request.email_addresses, "Email")?;
+            none(&request.uris, "URI")?;
+            exactly(usages, "server auth")?;
+            of_node(request)
         }
         LEGACY_UNKNOWN => Ok(()),
         _ => Err(format!("{signer} is not a built-in signer")),
     }
 }
 
+fn of_nodes(request: &CertificateRequest) -> Result<(), String> {
+    if request.organizations == ["system:nodes"] { Ok(()) } else { Err("subject organization is not system:nodes".into()) }
+}
+
 fn of_node(request: &CertificateRequest) -> Result<(), String> {
-    if request.organizations != ["system:nodes"] {
-        return Err("subject organization is not system:nodes".into());
+    match request.common_name.starts_with("system:node:") {
+        true => Ok(()),
+        false => Err("subject common name does not begin with system:node:".into()),
     }
-    if request.common_name.strip_prefix("system:node:").unwrap_or_default().is_empty() {
-        return Err("subject common name does not begin with system:node:".into());
+}
+
+fn none<T>(names: &[T], sort: &str) -> Result<(), String> {
+    if names.is_empty() { Ok(()) } else { Err(format!("{sort} subjectAltNames are not allowed")) }
+}
+
+/// A kubelet's certificate has its purpose, signatures, and for keys of RSA also encipherment; nothing else.
+fn exactly(usages: &[String], purpose: &str) -> Result<(), String> {
+    let has = |usage: &str| usages.iter().any(|u| u == usage);
+    let other = usages.iter().any(|u| u != purpose && u != "digital signature" && u != "key encipherment");
+    match has(purpose) && has("digital signature") && !other {
+        true => Ok(()),
+        false => {
+            let mut all = [purpose, "digital signature", "key encipherment"];
+            all.sort_unstable();
+            Err(format!("usages did not match [{}]", all.join(" ")))
+        }
     }
-    Ok(())
 }
 
 /// What an approver asks about before it approves a kubelet's client certificate by itself: the subresource of requests that

@@ -71,6 +71,24 @@ fn a_signed_request_keeps_all_its_groups_for_the_time_asked() {
 }
 
 #[test]
+fn a_certificate_lives_as_long_as_the_signer_lets_it() {
+    let lives = |asked: Option<i32>| {
+        let Scene { authority, now } = scene();
+        let authority = authority.lasting(std::time::Duration::from_secs(24 * 3600));
+        let mut object = object(KUBE_APISERVER_CLIENT, &csr("alice", &[], &[]), &["client auth"]);
+        object.spec.expiration_seconds = asked;
+        let Signed::Certificate(pem) = sign(&object, &authority, now) else { panic!() };
+        let block = Pem::iter_from_buffer(pem.as_bytes()).next().unwrap().unwrap();
+        X509Certificate::from_der(&block.contents).unwrap().1.validity().not_after.timestamp() - now.as_second()
+    };
+    assert_eq!(lives(None), 24 * 3600 - 300);
+    assert_eq!(lives(Some(1)), 600);
+    assert_eq!(lives(Some(7200)), 7200);
+    assert_eq!(lives(Some(10 * 3600)), 10 * 3600 - 300);
+    assert_eq!(lives(Some(48 * 3600)), 24 * 3600 - 300);
+}
+
+#[test]
 fn only_approved_requests_of_built_in_signers_are_signed_and_only_once() {
     let scene = scene();
     let good = object(KUBE_APISERVER_CLIENT, &csr("alice", &[], &[]), &["client auth"]);
@@ -104,9 +122,18 @@ fn each_signer_refuses_what_it_is_not_for() {
             .contains("system:nodes")
     );
     assert!(reason(sign(object(KUBE_APISERVER_CLIENT_KUBELET, &csr("alice", &["system:nodes"], &[]), &client))).contains("system:node:"));
-    assert!(reason(sign(object(KUBELET_SERVING, &node, &["server auth", "digital signature"]))).contains("at least one DNS or IP"));
-    assert!(reason(sign(object(KUBELET_SERVING, &serving, &client))).contains("usages"));
-    assert!(reason(sign(object(KUBE_APISERVER_CLIENT, &csr("a", &[], &[]), &["client auth", "cert sign"]))).contains("usages"));
+    assert!(
+        reason(sign(object(KUBELET_SERVING, &node, &["server auth", "digital signature"])))
+            .contains("DNS or IP subjectAltName is required")
+    );
+    assert!(
+        reason(sign(object(KUBELET_SERVING, &serving, &client)))
+            .contains("usages did not match [digital signature key encipherment server auth]")
+    );
+    let cert_sign = object(KUBE_APISERVER_CLIENT, &csr("a", &[], &[]), &["client auth", "cert sign"]);
+    assert_eq!(reason(sign(cert_sign)), "invalid usage for client certificate: cert sign");
+    let none = object(KUBE_APISERVER_CLIENT, &csr("a", &[], &[]), &["digital signature"]);
+    assert_eq!(reason(sign(none)), "missing required usage for client certificate: client auth");
     let masters = object(KUBE_APISERVER_CLIENT, &csr("a", &["system:masters"], &[]), &["client auth"]);
     assert!(reason(sign(masters)).contains("system:masters"));
     assert!(reason(sign(object(KUBE_APISERVER_CLIENT, "foo", &["client auth"]))).contains("PEM block type"));

@@ -1,0 +1,418 @@
+//! A record as an expression sees it: a JSON value that is painted over from record to record. Only what the expression names is painted,
+//! only what differs from the record before is painted again, and what was taken down is kept for the next record that says the same:
+//! to make a value anew for every record would cost more than to evaluate the expression.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::row::{Part, Row, Told};
+use crate::audit::event::UserInfo;
+use crate::audit::expression::Fields;
+
+/// How many values that were taken down are kept.
+const KEPT: usize = 4096;
+
+/// The value, and what is on it.
+#[derive(Debug)]
+pub struct Canvas<'f> {
+    value: Value,
+    fields: &'f Fields,
+    trace: Option<&'f Fields>,
+    shown: HashMap<&'static str, u32>,
+    steps: Vec<Option<u32>>,
+    kept: HashMap<(&'static str, u32), Value>,
+}
+
+impl<'f> Canvas<'f> {
+    /// An empty one, for what an expression looks at.
+    pub fn new(fields: &'f Fields) -> Self {
+        let trace = fields.field("trace");
+        let value = Value::Object(Map::new());
+        Canvas { value, fields, trace, shown: HashMap::new(), steps: Vec::new(), kept: HashMap::new() }
+    }
+
+    /// Paints a record; `None` if it is damaged.
+    pub fn paint(&mut self, row: &Row<'_>) -> Option<&Value> {
+        let Value::Object(mut event) = self.value.take() else { return None };
+        let painted = self.event(&mut event, row);
+        if painted.is_none() {
+            // Half a picture is none.
+            *self = Canvas::new(self.fields);
+            return None;
+        }
+        self.value = Value::Object(event);
+        Some(&self.value)
+    }
+
+    fn event(&mut self, event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
+        let fields = self.fields;
+        let wants = |name: &str| fields.field(name).is_some();
+        if wants("kind") || wants("apiVersion") {
+            let (kind, version) = row.kind.pair()?;
+            write(event, "kind", kind);
+            write(event, "apiVersion", version);
+        }
+        if wants("level") {
+            write(event, "level", row.level.name());
+        }
+        if wants("stage") {
+            write(event, "stage", row.stage.name());
+        }
+        if wants("auditID") {
+            write_with(event, "auditID", |id| row.audit_id.write(id));
+        }
+        if wants("requestURI") {
+            write(event, "requestURI", row.uri);
+        }
+        if wants("verb") {
+            write(event, "verb", row.verb.text()?);
+        }
+        if wants("user") {
+            self.hang(event, "user", Some(row.user), user)?;
+        }
+        if wants("impersonatedUser") {
+            self.hang(event, "impersonatedUser", row.acting, user)?;
+        }
+        if wants("authenticationMetadata") {
+            let constraint = |part: Part<'_>| Some(serde_json::json!({"impersonationConstraint": part.text()?}));
+            self.hang(event, "authenticationMetadata", row.constraint, constraint)?;
+        }
+        if wants("sourceIPs") {
+            let addresses = Some(row.addresses).filter(|part| !part.bytes.is_empty());
+            self.hang(event, "sourceIPs", addresses, |part| serde_json::to_value(part.texts()?).ok())?;
+        }
+        if wants("userAgent") {
+            optional(event, "userAgent", Some(row.agent.text()?).filter(|agent| !agent.is_empty()));
+        }
+        if wants("objectRef") {
+            self.object(event, row)?;
+        }
+        if wants("responseStatus") {
+            self.status(event, row)?;
+        }
+        for (name, body) in [("requestObject", row.request), ("responseObject", row.response)] {
+            match body {
+                Some(json) if wants(name) => drop(event.insert(name.to_owned(), serde_json::from_slice(json).ok()?)),
+                _ => drop(event.remove(name)),
+            }
+        }
+        if wants("requestReceivedTimestamp") {
+            time(event, "requestReceivedTimestamp", row.received);
+        }
+        if wants("stageTimestamp") {
+            time(event, "stageTimestamp", row.reached);
+        }
+        if wants("annotations") {
+            annotations(event, row)?;
+        }
+        if let Some(wanted) = self.trace {
+            match row.told()? {
+                Some(told) => self.told(event, wanted, told)?,
+                None => drop(event.remove("trace")),
+            }
+        }
+        Some(())
+    }
+
+    /// Hangs up what a part says. What hung there goes to the shelf under the number of its phrase, and comes back from it.
+    fn hang(
+        &mut self,
+        on: &mut Map<String, Value>,
+        name: &'static str,
+        part: Option<Part<'_>>,
+        make: impl FnOnce(Part<'_>) -> Option<Value>,
+    ) -> Option<()> {
+        let Some(part) = part else {
+            on.remove(name);
+            self.shown.remove(name);
+            return Some(());
+        };
+        if part.code.is_some() && self.shown.get(name).copied() == part.code {
+            return Some(());
+        }
+        let new = self.made(name, part, make)?;
+        let old = on.insert(name.to_owned(), new);
+        let before = match part.code {
+            Some(code) => self.shown.insert(name, code),
+            None => self.shown.remove(name),
+        };
+        self.shelve(name, before, old);
+        Some(())
+    }
+
+    fn made(&mut self, name: &'static str, part: Part<'_>, make: impl FnOnce(Part<'_>) -> Option<Value>) -> Option<Value> {
+        part.code.and_then(|code| self.kept.remove(&(name, code))).or_else(|| make(part))
+    }
+
+    fn shelve(&mut self, name: &'static str, code: Option<u32>, value: Option<Value>) {
+        if let (Some(code), Some(value)) = (code, value)
+            && self.kept.len() < KEPT
+        {
+            self.kept.insert((name, code), value);
+        }
+    }
+
+    fn object(&mut self, event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
+        const NAME: &str = "objectRef";
+        let Some((place, name, uid, revision)) = row.object else { return self.hang(event, NAME, None, |_| None) };
+        self.hang(event, NAME, Some(place), |_| serde_json::to_value(row.object()?).ok())?;
+        let object = event.get_mut(NAME).and_then(Value::as_object_mut)?;
+        for (key, text) in [("name", name), ("uid", uid), ("resourceVersion", revision)] {
+            optional(object, key, Some(text).filter(|text| !text.is_empty()));
+        }
+        Some(())
+    }
+
+    fn status(&mut self, event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
+        const NAME: &str = "responseStatus";
+        self.hang(event, NAME, row.status.map(|(_, rest)| rest), |_| serde_json::to_value(row.status()?).ok())?;
+        if let (Some((code, _)), Some(status)) = (row.status, event.get_mut(NAME).and_then(Value::as_object_mut)) {
+            number(status, "code", u64::from(code));
+        }
+        Some(())
+    }
+
+    fn told(&mut self, event: &mut Map<String, Value>, wanted: &Fields, told: Told<'_>) -> Option<()> {
+        let wants = |name: &str| wanted.field(name).is_some();
+        if !event.contains_key("trace") {
+            event.insert("trace".to_owned(), Value::Object(Map::new()));
+            self.steps.clear();
+        }
+        let trace = event.get_mut("trace").and_then(Value::as_object_mut)?;
+        if wants("took") {
+            number(trace, "took", told.took);
+        }
+        if wants("steps") {
+            self.steps(trace, &told)?;
+        }
+        if wants("warnings") {
+            match told.warnings.is_empty() {
+                true => drop(trace.remove("warnings")),
+                false => drop(trace.insert("warnings".to_owned(), told.warnings.into())),
+            }
+        }
+        if wants("wrote") {
+            match told.wrote {
+                None => drop(trace.remove("wrote")),
+                Some(wrote) => drop(trace.insert("wrote".to_owned(), serde_json::to_value(wrote).ok()?)),
+            }
+        }
+        if wants("cause") {
+            match told.cause {
+                None => drop(trace.remove("cause")),
+                Some(cause) => number(trace, "cause", cause),
+            }
+        }
+        if wants("traceId") {
+            optional(trace, "traceId", Some(told.trace_id).filter(|id| !id.is_empty()));
+        }
+        Some(())
+    }
+
+    fn steps(&mut self, trace: &mut Map<String, Value>, told: &Told<'_>) -> Option<()> {
+        const NAME: &str = "steps";
+        if told.steps.is_empty() {
+            trace.remove(NAME);
+            self.steps.clear();
+            return Some(());
+        }
+        if !trace.contains_key(NAME) {
+            trace.insert(NAME.to_owned(), Value::Array(Vec::new()));
+            self.steps.clear();
+        }
+        let Some(Value::Array(mut steps)) = trace.get_mut(NAME).map(Value::take) else { return None };
+        while steps.len() > told.steps.len() {
+            let code = self.steps.pop().flatten();
+            self.shelve(NAME, code, steps.pop());
+        }
+        for (at, (part, ended, took)) in told.steps.iter().enumerate() {
+            let shown = self.steps.get(at).copied().flatten();
+            if part.code.is_none() || shown != part.code || at >= steps.len() {
+                let new = self.made(NAME, *part, |part| serde_json::to_value(part.step()?).ok())?;
+                if at < steps.len() {
+                    let old = std::mem::replace(&mut steps[at], new);
+                    self.steps[at] = part.code;
+                    self.shelve(NAME, shown, Some(old));
+                } else {
+                    steps.push(new);
+                    self.steps.push(part.code);
+                }
+            }
+            let step = steps[at].as_object_mut()?;
+            number(step, "at", *ended);
+            number(step, "took", *took);
+        }
+        trace.insert(NAME.to_owned(), Value::Array(steps));
+        Some(())
+    }
+}
+
+fn user(part: Part<'_>) -> Option<Value> {
+    let user: UserInfo = part.user()?;
+    serde_json::to_value(user).ok()
+}
+
+/// Writes a text under a key, over the one that is there.
+fn write_with(map: &mut Map<String, Value>, key: &str, write: impl FnOnce(&mut String)) {
+    if let Some(Value::String(text)) = map.get_mut(key) {
+        text.clear();
+        return write(text);
+    }
+    let mut text = String::new();
+    write(&mut text);
+    map.insert(key.to_owned(), Value::String(text));
+}
+
+fn write(map: &mut Map<String, Value>, key: &str, value: &str) {
+    write_with(map, key, |text| text.push_str(value));
+}
+
+fn optional(map: &mut Map<String, Value>, key: &str, value: Option<&str>) {
+    match value {
+        Some(value) => write(map, key, value),
+        None => drop(map.remove(key)),
+    }
+}
+
+fn number(map: &mut Map<String, Value>, key: &str, value: u64) {
+    match map.get_mut(key) {
+        Some(place) => *place = value.into(),
+        None => drop(map.insert(key.to_owned(), value.into())),
+    }
+}
+
+fn time(map: &mut Map<String, Value>, key: &str, time: Option<Timestamp>) {
+    use std::fmt::Write;
+    let Some(time) = time else { return drop(map.remove(key)) };
+    write_with(map, key, |text| {
+        let _ = write!(text, "{time:.6}");
+    });
+}
+
+/// Annotations have the same keys nearly always: then their values are written over.
+fn annotations(event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
+    const NAME: &str = "annotations";
+    let pairs: Vec<_> = row.annotations().map(|part| part.pair()).collect::<Option<_>>()?;
+    if pairs.is_empty() {
+        event.remove(NAME);
+        return Some(());
+    }
+    if let Some(shown) = event.get_mut(NAME).and_then(Value::as_object_mut)
+        && shown.len() == pairs.len()
+        && pairs.iter().all(|(key, _)| shown.contains_key(*key))
+    {
+        pairs.iter().for_each(|(key, value)| write(shown, key, value));
+        return Some(());
+    }
+    let new = pairs.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+    event.insert(NAME.to_owned(), Value::Object(new));
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::phrases::Phrases;
+    use super::super::row::encode;
+    use super::*;
+    use crate::audit::Event;
+    use crate::audit::expression::Expression;
+
+    /// Records that differ from one to the next in every way that a record can.
+    fn events() -> Vec<Event> {
+        let mut all = Vec::new();
+        for number in 0..64u64 {
+            let bit = |at: u64| number >> at & 1 == 1;
+            let mut event = serde_json::json!({"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "stage": "ResponseComplete",
+                "auditID": format!("00000000-0000-4000-8000-{number:012}"), "requestURI": format!("/api/{number}"), "verb": "get",
+                "user": {"username": format!("u{}", number % 3), "groups": ["a", "b"]}});
+            if bit(0) {
+                event["user"]["extra"] = serde_json::json!({"scopes": ["x", "y"], "more": []});
+                event["auditID"] = "not-a-uuid".into();
+                event["sourceIPs"] = serde_json::json!(["10.0.0.1", "10.0.0.2"]);
+                event["trace"] = serde_json::json!({"took": number, "steps": [
+                    {"hop": "authenticate", "name": "x509", "verdict": "matched", "at": number, "took": 1},
+                    {"hop": "store", "name": "commit", "verdict": format!("revision {number}"), "at": number, "took": 300},
+                    {"hop": "validate", "name": "p", "verdict": "denied", "detail": {"values": [number % 2]}, "at": 1, "took": 2}],
+                    "cause": number, "traceId": "abc"});
+            }
+            if bit(1) {
+                event["impersonatedUser"] = serde_json::json!({"username": "other"});
+                event["authenticationMetadata"] = serde_json::json!({"impersonationConstraint": "impersonate:user-info"});
+                event["userAgent"] = "kubectl".into();
+                event["trace"] = serde_json::json!({"took": 3, "warnings": ["w"], "wrote": {"revision": 1, "kind": "Pod", "name": "n",
+                    "uid": "00000000-0000-4000-8000-000000000001", "owners": ["o"], "deleted": true}});
+            }
+            if bit(2) {
+                event["objectRef"] = serde_json::json!({"resource": "pods", "namespace": "default", "name": format!("n{}", number % 4),
+                    "apiVersion": "v1", "uid": "u", "resourceVersion": "7"});
+                event["requestReceivedTimestamp"] = "2026-05-01T12:00:00.000001Z".into();
+            }
+            if bit(3) {
+                event["objectRef"] = serde_json::json!({"resource": "deployments", "apiGroup": "apps", "subresource": "scale"});
+                event["responseStatus"] = serde_json::json!({"metadata": {}, "code": 200 + number % 2});
+                event["stageTimestamp"] = "2026-05-01T12:00:01.500000Z".into();
+                event["level"] = "RequestResponse".into();
+            }
+            if bit(4) {
+                event["responseStatus"] = serde_json::json!({"metadata": {"a": 1}, "status": "Failure", "message": "no", "reason": "Forbidden",
+                    "details": {"name": "x"}, "code": 403});
+                event["requestObject"] = serde_json::json!({"kind": "Pod", "spec": {"a": [1, 2.5, null]}});
+                event["annotations"] = serde_json::json!({"a": "b", "c": format!("{number}")});
+            }
+            if bit(5) {
+                event["annotations"] = serde_json::json!({"a": "b", "d": "e"});
+                event["responseObject"] = serde_json::json!([]);
+                event["stage"] = "Panic".into();
+            }
+            all.push(serde_json::from_value(event).unwrap());
+        }
+        all
+    }
+
+    #[test]
+    fn what_is_painted_is_what_a_record_says_whatever_was_painted_before() {
+        let events = events();
+        let mut phrases = Phrases::default();
+        let mut rows = Vec::new();
+        // Three times, so that everything is a phrase in the end.
+        for (turn, event) in events.iter().chain(events.iter().rev()).chain(&events).enumerate() {
+            let mut out = Vec::new();
+            encode(event, &mut phrases, &mut out);
+            assert!(turn < 100 || out.len() < 200, "a record of {} bytes", out.len());
+            rows.push((event, out));
+        }
+        let whole = Expression::compile("event == {}").unwrap();
+        let some =
+            Expression::compile("event.user.username == '' || event.trace.steps.size() == 1 || event.responseStatus.code == 2").unwrap();
+        let (mut all, mut part) = (Canvas::new(whole.fields()), Canvas::new(some.fields()));
+        for (event, bytes) in &rows {
+            let row = Row::read(bytes, &phrases.lexicon).unwrap();
+            let expected = serde_json::to_value(event).unwrap();
+            assert_eq!(serde_json::to_value(row.event().unwrap()).unwrap(), expected);
+            assert_eq!(all.paint(&row), Some(&expected));
+            let shown = part.paint(&row).unwrap();
+            assert_eq!((shown.get("user"), shown.get("responseStatus")), (expected.get("user"), expected.get("responseStatus")));
+            assert_eq!(shown.pointer("/trace/steps"), expected.pointer("/trace/steps"));
+            assert_eq!((shown.get("verb"), shown.pointer("/trace/took")), (None, None));
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_cut_or_changed_is_no_record_and_no_panic() {
+        let mut phrases = Phrases::default();
+        for event in events() {
+            let mut out = Vec::new();
+            encode(&event, &mut phrases, &mut out);
+            for end in 0..out.len() {
+                if let Some(row) = Row::read(&out[..end], &phrases.lexicon) {
+                    assert!(row.event().is_none());
+                }
+                let mut flipped = out.clone();
+                flipped[end] ^= 0xff;
+                let _ = Row::read(&flipped, &phrases.lexicon).and_then(|row| row.event());
+            }
+        }
+    }
+}
