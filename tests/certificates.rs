@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use usher_components::controllers::certificates::request::make;
 
 use crate::identity::Door;
+use crate::identity::https::Authority;
 
 const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -219,4 +220,55 @@ async fn one_command_makes_a_kubeconfig_for_a_new_identity() {
     let refused = run(vec!["eve".into(), "--group".into(), "system:masters".into()]).await;
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("system:masters group is not allowed"));
+}
+
+/// A process that ends with the test.
+struct Child(std::process::Child);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn controllers_in_a_process_of_their_own_sign_with_the_authority_they_are_given() {
+    let mut builder = crate::builder().listen("127.0.0.1:0".parse().unwrap());
+    let authority = Authority::new("signers");
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    // The server knows clients of that authority, as it would with a kube-controller-manager beside it.
+    builder.identity.client_ca_file = Some(file("ca.crt", &authority.pem));
+    let door = Door::open(builder).await;
+    let controllers = std::process::Command::new(env!("CARGO_BIN_EXE_usher"))
+        .args(["controllers", "--controllers", "csrsigning", "--cluster-signing-duration", "2h"])
+        .arg("--kubeconfig")
+        .arg(file("kubeconfig", &door.kubeconfig()))
+        .arg("--cluster-signing-cert-file")
+        .arg(directory.path().join("ca.crt"))
+        .arg("--cluster-signing-key-file")
+        .arg(file("ca.key", &authority.key_pem()))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let _controllers = Child(controllers);
+    let (request, key) = make("carla", &groups(&["ops"])).unwrap();
+    let made = door.make(PATH, object("carla", CLIENT, &request, &["client auth"])).await;
+    let (code, body) = door.put_as(None, &format!("{PATH}/carla/approval"), &with_condition(made, "Approved")).await;
+    assert_eq!(code, 200, "{body}");
+    let signed = door.until("carla", |object| certificate(object).is_some()).await;
+    let pem = certificate(&signed).unwrap();
+    let block = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).next().unwrap().unwrap();
+    let parsed = block.parse_x509().unwrap();
+    assert_eq!(parsed.issuer().iter_common_name().next().unwrap().as_str().unwrap(), "signers");
+    let lives = parsed.validity().not_after.timestamp() - parsed.validity().not_before.timestamp();
+    assert_eq!(lives, 2 * 3600 + 300, "no longer than the signer was told to let it");
+    let (code, body) = door.call(&door.client(Some((&pem, &key))), Method::GET, "/api/v1/pods", &[], None).await;
+    assert_eq!(code, 403);
+    assert!(body["message"].as_str().unwrap().contains("User \"carla\" cannot list"), "{body}");
 }

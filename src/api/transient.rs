@@ -7,11 +7,12 @@ use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::body::decode_kind;
+use super::options::WriteOptions;
 use super::representation::{Representation, respond_value};
 use super::write::Target;
 use super::{Api, subresource};
 use crate::object::meta;
-use crate::schema::decode::{Expected, FieldValidation};
+use crate::schema::decode::Expected;
 use crate::status::Status;
 
 impl Api {
@@ -28,13 +29,17 @@ impl Api {
         if (&*resource.group, &*resource.plural) == ("", "componentstatuses") {
             return component_statuses(info.verb, &info.name, form);
         }
-        if info.verb != "create" || !info.name.is_empty() {
+        if !info.name.is_empty() {
+            return Err(Status::no_such_resource());
+        }
+        if info.verb != "create" {
             return Err(Status::method_not_allowed());
         }
+        let validation = WriteOptions::parse(&target.context, "CreateOptions")?.field_validation;
         let schema = resource.schema();
         let expected =
             Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom: false };
-        let body = decode_kind(&target.context, &parts.headers, bytes, expected, FieldValidation::Warn)?;
+        let body = decode_kind(&target.context, &parts.headers, bytes, expected, validation)?;
         target.context.understand(&body);
         let answer = match &*resource.plural {
             "subjectaccessreviews" => self.reviews.subject_access_review(body).await?,

@@ -36,7 +36,8 @@ pub struct SigningKey {
 
 /// A token taken apart; nothing in it is to be believed before [`Token::verify`].
 pub struct Token<'a> {
-    algorithm: Algorithm,
+    /// None that is allowed: `none`, whatever is signed with a secret, or a header that asks for more than is understood here.
+    algorithm: Option<Algorithm>,
     /// The key id that the token claims.
     pub key_id: Option<String>,
     /// The claims.
@@ -46,29 +47,26 @@ pub struct Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// Takes a token apart. `Ok(None)` if it is no JWS at all; an error if it is one that must not be accepted, such as
-    /// `alg: none`.
-    pub fn parse(token: &'a str) -> Result<Option<Self>, Unauthenticated> {
-        let Some((message, signature)) = token.rsplit_once('.') else { return Ok(None) };
-        let Some((header, payload)) = message.split_once('.') else { return Ok(None) };
-        let (Some(header), Some(claims)) = (object(header), object(payload)) else { return Ok(None) };
+    /// Takes a token apart; `None` if it is no JWS at all. One that must not be accepted, such as `alg: none`, is found out when it is
+    /// verified.
+    pub fn parse(token: &'a str) -> Option<Self> {
+        let (message, signature) = token.rsplit_once('.')?;
+        let (header, payload) = message.split_once('.')?;
+        let (header, claims) = (object(header)?, object(payload)?);
         let algorithm = match header.get("alg").and_then(Value::as_str) {
-            Some("RS256") => Algorithm::RS256,
-            Some("RS384") => Algorithm::RS384,
-            Some("RS512") => Algorithm::RS512,
-            Some("PS256") => Algorithm::PS256,
-            Some("PS384") => Algorithm::PS384,
-            Some("PS512") => Algorithm::PS512,
-            Some("ES256") => Algorithm::ES256,
-            Some("ES384") => Algorithm::ES384,
-            // `none` and everything that is signed with a secret: nobody here has a key for that.
-            _ => return Err(Unauthenticated::because(BAD_SIGNATURE)),
+            Some("RS256") => Some(Algorithm::RS256),
+            Some("RS384") => Some(Algorithm::RS384),
+            Some("RS512") => Some(Algorithm::RS512),
+            Some("PS256") => Some(Algorithm::PS256),
+            Some("PS384") => Some(Algorithm::PS384),
+            Some("PS512") => Some(Algorithm::PS512),
+            Some("ES256") => Some(Algorithm::ES256),
+            Some("ES384") => Some(Algorithm::ES384),
+            _ => None,
         };
-        if header.contains_key("crit") {
-            return Err(Unauthenticated::because("the token has critical header parameters that are not understood"));
-        }
+        let algorithm = algorithm.filter(|_| !header.contains_key("crit"));
         let key_id = header.get("kid").and_then(Value::as_str).map(str::to_owned);
-        Ok(Some(Token { algorithm, key_id, claims, message, signature }))
+        Some(Token { algorithm, key_id, claims, message, signature })
     }
 
     /// The issuer that the token claims.
@@ -78,14 +76,15 @@ impl<'a> Token<'a> {
 
     /// Whether one of the keys made the signature. A token with a key id is held against that key only.
     pub fn verify<'k>(&self, keys: impl Iterator<Item = &'k PublicKey>) -> Result<(), Unauthenticated> {
+        let Some(algorithm) = self.algorithm else { return Err(Unauthenticated::because(BAD_SIGNATURE)) };
         let mut refusal = "invalid signature, no keys found";
         for key in keys {
             if self.key_id.as_ref().is_some_and(|id| *id != key.id) {
                 continue;
             }
             refusal = BAD_SIGNATURE;
-            let fits = key.algorithms.contains(&self.algorithm);
-            if fits && matches!(jsonwebtoken::crypto::verify(self.signature, self.message.as_bytes(), &key.key, self.algorithm), Ok(true)) {
+            let fits = key.algorithms.contains(&algorithm);
+            if fits && matches!(jsonwebtoken::crypto::verify(self.signature, self.message.as_bytes(), &key.key, algorithm), Ok(true)) {
                 return Ok(());
             }
         }

@@ -192,7 +192,7 @@ mod tests {
             let keys = ServiceAccountKeys::new(Some(text.as_bytes()), &[]).unwrap();
             let set = keys.load();
             let token = set.signing.as_ref().unwrap().sign(&json!({"a": 1})).unwrap();
-            let parsed = Token::parse(&token).unwrap().unwrap();
+            let parsed = Token::parse(&token).unwrap();
             assert_eq!(parsed.verify(set.verification.iter()), Ok(()));
             let jwks = keys.jwks();
             assert_eq!(jwks["keys"][0]["alg"], algorithm);

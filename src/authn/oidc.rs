@@ -225,7 +225,7 @@ impl TokenAuthenticator for Issuers {
             if issuers.is_empty() {
                 return Ok(None);
             }
-            let Some(parsed) = Token::parse(token)? else { return Ok(None) };
+            let Some(parsed) = Token::parse(token) else { return Ok(None) };
             let Some(issuer) = issuers.iter().find(|issuer| parsed.issuer() == Some(&issuer.url)) else { return Ok(None) };
             let user = issuer.authenticate(&parsed, (self.now)().as_second()).await?;
             Ok(Some(Authenticated { user: Arc::new(user), audiences: Vec::new(), by: "oidc" }))

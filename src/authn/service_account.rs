@@ -65,7 +65,7 @@ impl ServiceAccounts {
         let claims = match known {
             Some(signed) => signed.claims,
             None => {
-                let Some(parsed) = Token::parse(token)? else { return Ok(None) };
+                let Some(parsed) = Token::parse(token) else { return Ok(None) };
                 let legacy = match parsed.issuer() {
                     Some(LEGACY_ISSUER) => true,
                     Some(issuer) if self.issuers.iter().any(|i| i == issuer) => false,

@@ -53,6 +53,7 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
         ["openid", "v1", "jwks"] => {
             let mut response = respond_value(200, &gateway.api.reviews.keys.jwks(), Representation::JSON)?;
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/jwk-set+json"));
+            response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
             return Ok(response);
         }
         [".well-known", "openid-configuration"] => {
@@ -62,7 +63,10 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
                 Some(address) => format!("https://{address}/openid/v1/jwks"),
                 None => format!("{}/openid/v1/jwks", reviews.issuer),
             };
-            Some(reviews.keys.openid_configuration(&reviews.issuer, &jwks))
+            let document = reviews.keys.openid_configuration(&reviews.issuer, &jwks);
+            let mut response = respond_value(200, &document, Representation::JSON)?;
+            response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+            return Ok(response);
         }
         ["openapi", "v3"] => {
             let index = documents.index(&table, gateway.aggregator.addresses(&table));

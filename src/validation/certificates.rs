@@ -238,6 +238,11 @@ mod tests {
             json!(LEGACY_UNKNOWN),
             "spec.signerName: Invalid value: \"kubernetes.io/legacy-unknown\": the legacy signerName is not allowed via this API version",
         );
+        let label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+        let domain = format!("spec.signerName: Invalid value: \"Foo.com\": validating label \"Foo\": {label}");
+        wrong("signerName", json!("Foo.com/bar"), &domain);
+        let short = "spec.signerName: Invalid value: \"foo\": should be a domain with at least two segments separated by dots";
+        wrong("signerName", json!("foo/bar"), short);
         wrong("usages", json!([]), "spec.usages: Required value");
         wrong("usages", json!(["any", "any"]), "spec.usages[1]: Duplicate value: \"any\"");
         wrong(
@@ -268,10 +273,11 @@ mod tests {
             object["status"]["certificate"] = STANDARD.encode(text).into();
             object
         };
-        let certificate = with(&pem("CERTIFICATE", b"one"));
+        let issue = || rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
+        let certificate = with(&issue());
         assert!(updated(&certificate, &approved, "status").is_empty());
         let once = "status.certificate: Forbidden: updates may not modify existing certificate content";
-        assert_eq!(updated(&with(&pem("CERTIFICATE", b"two")), &certificate, "status"), [once]);
+        assert_eq!(updated(&with(&issue()), &certificate, "status"), [once]);
         assert_eq!(
             updated(&certificate, &approved, "approval"),
             ["status.certificate: Forbidden: updates may not set certificate content"]
@@ -279,6 +285,13 @@ mod tests {
         let key = updated(&with(&pem("PRIVATE KEY", b"one")), &approved, "status");
         let found = "only CERTIFICATE PEM blocks are allowed, found \"PRIVATE KEY\"";
         assert_eq!(key, [format!("status.certificate: Invalid value: \"<certificate data>\": {found}")]);
+        for (bad, why) in [
+            (pem("CERTIFICATE", b"one"), "x509: malformed certificate"),
+            (pem("CERTIFICATE", b""), "found CERTIFICATE PEM block containing 0 certificates"),
+            (issue().replacen('\n', "\nName: value\n\n", 1), "no PEM block headers are permitted"),
+        ] {
+            assert!(updated(&with(&bad), &approved, "status")[0].ends_with(why), "{why}");
+        }
         assert!(updated(&with("x"), &approved, "status")[0].ends_with("must contain at least one CERTIFICATE PEM block"));
     }
 }

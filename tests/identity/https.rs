@@ -152,7 +152,7 @@ pub fn forgeries(claims: &Value, key: &Key, stranger: &Key) -> Vec<(&'static str
         ("a cut signature", good[..good.len() - 5].to_owned()),
         ("claims that are no object", format!("{}.{}.{}", parts[0], URL_SAFE_NO_PAD.encode("[1]"), parts[2])),
         ("a header that is no base64", format!("!!.{}.{}", parts[1], parts[2])),
-        ("oversized", format!("{good}{}", "A".repeat(70_000))),
+        ("oversized", format!("{good}{}", "A".repeat(40_000))),
     ]
 }
 
@@ -171,6 +171,11 @@ impl Authority {
         let key = rcgen::KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
         Authority { issuer: rcgen::Issuer::new(params, key), pem }
+    }
+
+    /// The authority's own key, in PEM.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
     }
 
     /// A client certificate and its key, in PEM.

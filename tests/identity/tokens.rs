@@ -183,7 +183,10 @@ async fn policies_of_a_file_decide_and_are_read_anew_and_masters_need_none() {
     let (code, body) = ask("t1", Method::DELETE, "/api/v1/namespaces/default/pods/x").await;
     assert_eq!(code, 403);
     assert!(
-        body["message"].as_str().unwrap().ends_with("in the namespace \"default\": No policy matched.\nEverything is forbidden."),
+        body["message"]
+            .as_str()
+            .unwrap()
+            .ends_with("in the namespace \"default\": abac: No policy matched.\nalwaysdeny: Everything is forbidden."),
         "{body}"
     );
     assert_eq!(ask("t1", Method::GET, "/api/v1/secrets").await.0, 403);

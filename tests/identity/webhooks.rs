@@ -53,8 +53,9 @@ async fn a_webhook_knows_tokens_and_whatever_else_it_says_is_401() {
         assert_eq!(door.user(&plain, token).await, Err(401), "{token}");
     }
     let calls = webhook.calls();
-    assert_eq!(door.user(&plain, &"x".repeat(70_000)).await, Err(401));
+    assert_eq!(door.user(&plain, &"x".repeat(70_000)).await, Err(431));
     assert_eq!(webhook.calls(), calls, "nobody is asked about what cannot be a token");
+    assert_eq!(door.user(&plain, &"x".repeat(40_000)).await, Err(401));
     // One that stopped answering, and one that is somebody else, know nobody; what was remembered still counts.
     drop(webhook);
     assert!(door.user(&plain, "good").await.is_ok());
@@ -146,7 +147,7 @@ async fn a_webhook_decides_what_its_conditions_concern_and_roles_decide_the_rest
     assert_eq!(code, 403);
     assert!(body["message"].as_str().unwrap().ends_with("in the namespace \"guarded\": the webhook says no"), "{body}");
     let (code, body) = door.get_as("nobody", &[], guarded).await;
-    assert!(code == 403 && body["message"].as_str().unwrap().ends_with("in the namespace \"guarded\": no idea"), "{body}");
+    assert!(code == 403 && body["message"].as_str().unwrap().ends_with("in the namespace \"guarded\": hook: no idea"), "{body}");
     // Where a condition does not hold, nobody asks it: another namespace, the whole cluster, a path, a service account.
     let calls = webhook.calls();
     assert_eq!(door.get_as("no", &[], "/api/v1/namespaces/default/pods").await.0, 200);

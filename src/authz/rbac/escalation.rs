@@ -91,10 +91,16 @@ pub async fn may_write_binding(
     let (roles, role_namespace) = match new["roleRef"]["kind"].as_str() {
         Some("ClusterRole") => ("clusterroles", ""),
         Some("Role") => ("roles", namespace),
-        other => return Err(Status::internal(format!("unsupported role reference kind: {:?}", other.unwrap_or_default()))),
+        other => return Err(Status::new(500, "", format!("unsupported role reference kind: {:?}", other.unwrap_or_default()))),
     };
     if allowed(chain, user, "bind", roles, namespace, role).await {
         return Ok(());
+    }
+    if roles == "roles" && namespace.is_empty() {
+        return Err(Status::bad_request("Namespace parameter required."));
+    }
+    if role.is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
     }
     // A real server looks the role up in the name of the binding's request, hence the plural.
     let found = rbac.role(role_namespace, role).ok_or_else(|| Status::not_found(GROUP, plural, role))?;
