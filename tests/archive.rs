@@ -148,20 +148,36 @@ async fn whoever_may_ask_the_archive_may_not_therefore_have_the_store() {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let auditor = User::new("auditor", &["system:authenticated"]);
     for (plural, object) in [
-        ("clusterroles", json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "auditor"},
-            "rules": [{"nonResourceURLs": ["/usher/v1/*"], "verbs": ["*"]}]})),
-        ("clusterrolebindings", json!({"kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "auditor"},
+        (
+            "clusterroles",
+            json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "auditor"},
+            "rules": [{"nonResourceURLs": ["/usher/v1/*"], "verbs": ["*"]}]}),
+        ),
+        (
+            "clusterrolebindings",
+            json!({"kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "auditor"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "auditor"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "auditor"}]})),
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "auditor"}]}),
+        ),
     ] {
         let request = Request::post(format!("{rbac}/{plural}")).header("content-type", "application/json");
         assert_eq!(send(&server, &admin(), request, object.to_string()).await.status(), 201);
     }
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"}});
-    let request = Request::post("/api/v1/namespaces/default/secrets").header("content-type", "application/json").header("audit-id", "secret-1");
+    let request =
+        Request::post("/api/v1/namespaces/default/secrets").header("content-type", "application/json").header("audit-id", "secret-1");
     assert_eq!(send(&server, &admin(), request, secret.to_string()).await.status(), 201);
     assert_eq!(get(&server, &auditor, "/usher/v1/stats").await.0, 200);
-    for path in ["snapshot", "explain/secret-1", "explain/secret/s", "trace/secret/s", "blame/secret/s", "history/secret/s", "objects/secret/s", "objects/secret"] {
+    for path in [
+        "snapshot",
+        "explain/secret-1",
+        "explain/secret/s",
+        "trace/secret/s",
+        "blame/secret/s",
+        "history/secret/s",
+        "objects/secret/s",
+        "objects/secret",
+    ] {
         let (code, status) = get(&server, &auditor, &format!("/usher/v1/{path}")).await;
         assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")), "{path}: {status}");
     }

@@ -193,6 +193,8 @@ impl Record {
             annotations: annotations
                 .into_iter()
                 .filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION))
+                // A key has a prefix and a name; what a webhook calls otherwise is dropped.
+                .filter(|(key, _)| key.matches('/').count() <= 1)
                 .map(|(key, value)| if key.contains(ADMISSION) { (key, escaped(value)) } else { (key, value) })
                 .collect(),
             ..Event::default()
@@ -340,7 +342,9 @@ impl Ending {
                     code: *code,
                 }
             }
-            Ending::Refused(status) if status.code == NOT_ACCEPTABLE => ResponseStatus { code: NOT_ACCEPTABLE, ..ResponseStatus::default() },
+            Ending::Refused(status) if status.code == NOT_ACCEPTABLE => {
+                ResponseStatus { code: NOT_ACCEPTABLE, ..ResponseStatus::default() }
+            }
             Ending::Refused(status) => ResponseStatus {
                 details: status.to_json().get_mut("details").map(Value::take),
                 ..failure(status.code, &status.reason, status.message.clone())

@@ -186,10 +186,20 @@ mod tests {
     #[test]
     fn a_narrow_screen_leaves_half_of_itself_to_the_object() {
         let at = "2026-05-01T12:00:00Z".parse().ok();
-        let field = |pointer: &str, source, by: &str| Attribution { pointer: pointer.into(), source, by: by.into(), at, audit_id: "0123456789".into(), ..Attribution::default() };
+        let field = |pointer: &str, source, by: &str| Attribution {
+            pointer: pointer.into(),
+            source,
+            by: by.into(),
+            at,
+            audit_id: "0123456789".into(),
+            ..Attribution::default()
+        };
         let told = Told {
             object: json!({"kind": "Deployment", "spec": {"terminationMessagePath": "/dev/termination-log"}}),
-            fields: vec![field("/kind", Source::Client, "kubernetes-admin"), field("/spec/terminationMessagePath", Source::Controller, "some-controller")],
+            fields: vec![
+                field("/kind", Source::Client, "kubernetes-admin"),
+                field("/spec/terminationMessagePath", Source::Controller, "some-controller"),
+            ],
         };
         let text = render(&told, &Screen { width: Some(80), colour: false });
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -33,7 +33,8 @@ fn about(name: &str) -> Value {
 #[tokio::test]
 async fn a_name_that_the_server_makes_up_is_in_the_answer_and_not_in_the_reference() {
     let recorded = Recorded::everything().await;
-    let event = recorded.ask(Method::POST, MAPS, Some(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "g-"}}))).await;
+    let event =
+        recorded.ask(Method::POST, MAPS, Some(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "g-"}}))).await;
     assert_eq!(event["objectRef"], about(""));
     let name = event["responseObject"]["metadata"]["name"].as_str().unwrap();
     // The archive finds it by its name all the same.
@@ -103,7 +104,8 @@ async fn a_dry_run_without_a_kind_gets_one() {
 async fn policies_that_are_made_and_policies_that_are_refused() {
     let recorded = Recorded::everything().await;
     let about = |plural: &str, name: &str| json!({"resource": plural, "name": name, "apiGroup": "admissionregistration.k8s.io", "apiVersion": "v1"});
-    let rules = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]});
+    let rules =
+        json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]});
     let mutating = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy", "metadata": {"name": "map1"}, "spec": {
         "matchConstraints": rules, "reinvocationPolicy": "Never", "failurePolicy": "Fail", "mutations": [{"patchType": "ApplyConfiguration",
             "applyConfiguration": {"expression": "Object{metadata: Object.metadata{labels: {'added': 'yes'}}}"}}]}});

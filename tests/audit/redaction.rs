@@ -1,8 +1,8 @@
 //! Planted secrets are looked for wherever something is written down: the archive, the sinks, the log of the server.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::body::{Body, Bytes};
 use http::{HeaderValue, Method};

@@ -384,7 +384,8 @@ mod tests {
             rows.push((event, out));
         }
         let whole = Expression::compile("event == {}").unwrap();
-        let some = Expression::compile("event.user.username == '' || event.trace.steps.size() == 1 || event.responseStatus.code == 2").unwrap();
+        let some =
+            Expression::compile("event.user.username == '' || event.trace.steps.size() == 1 || event.responseStatus.code == 2").unwrap();
         let (mut all, mut part) = (Canvas::new(whole.fields()), Canvas::new(some.fields()));
         for (event, bytes) in &rows {
             let row = Row::read(bytes, &phrases.lexicon).unwrap();

@@ -314,9 +314,7 @@ fn value(bytes: &mut &[u8], depth: usize) -> Option<Option<Value>> {
         NUMBER => Value::Number(text(bytes)?.parse().ok()?),
         TEXT => text(bytes)?.into(),
         LIST => Value::Array((0..take(bytes)?).map(|_| value(bytes, depth + 1)?).collect::<Option<_>>()?),
-        MAP => Value::Object(
-            (0..take(bytes)?).map(|_| Some((text(bytes)?.to_owned(), value(bytes, depth + 1)??))).collect::<Option<_>>()?,
-        ),
+        MAP => Value::Object((0..take(bytes)?).map(|_| Some((text(bytes)?.to_owned(), value(bytes, depth + 1)??))).collect::<Option<_>>()?),
         _ => return None,
     }))
 }

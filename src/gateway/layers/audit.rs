@@ -20,14 +20,14 @@ use parking_lot::Mutex;
 
 use super::Refused;
 use crate::api::representation::Answered;
+use crate::audit::latency::SLOW;
 use crate::audit::policy::Scope;
 use crate::audit::record::{Arrival, Captured, Ending, Record};
-use crate::audit::latency::SLOW;
 use crate::audit::{Level, Stage, redact};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
-use crate::gateway::stack::Next;
 use crate::gateway::listener::Peer;
+use crate::gateway::stack::Next;
 use crate::request::SharedContext;
 
 /// The largest body that is kept for an event, as large as an object may be.
