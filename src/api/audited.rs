@@ -11,6 +11,7 @@ use super::{Api, protobuf};
 use crate::audit::record::Bodies;
 use crate::registry::api_version;
 use crate::request::Context;
+use crate::schema::decode::FieldValidation;
 
 impl Bodies for Api {
     fn request<'a>(&self, context: &'a Context, content_type: &str, bytes: &[u8]) -> Option<Cow<'a, Value>> {
@@ -68,7 +69,8 @@ impl Api {
                         Some(object)
                     }
                     // What nobody could read is not recorded as if somebody had.
-                    _ => None,
+                    None => None,
+                    Some(_) => self.decode_object(context, &headers, bytes, &resource, FieldValidation::Ignore).ok(),
                 }
             }
             _ => None,

@@ -44,7 +44,7 @@ impl Api {
         let expected = Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom };
         let mut value = decode_kind(context, headers, bytes, expected, validation)?;
         crate::schema::default::apply_defaults(&mut value, resource);
-        context.understand(&value);
+        context.understand(|| value.clone());
         Ok(value)
     }
 }

@@ -13,6 +13,7 @@ use super::write::Target;
 use super::{Api, subresource};
 use crate::object::meta;
 use crate::schema::decode::Expected;
+use crate::schema::default::apply_defaults;
 use crate::status::Status;
 
 impl Api {
@@ -40,7 +41,11 @@ impl Api {
         let expected =
             Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom: false };
         let body = decode_kind(&target.context, &parts.headers, bytes, expected, validation)?;
-        target.context.understand(&body);
+        target.context.understand(|| {
+            let mut shown = body.clone();
+            apply_defaults(&mut shown, resource);
+            shown
+        });
         let answer = match &*resource.plural {
             "subjectaccessreviews" => self.reviews.subject_access_review(body).await?,
             "localsubjectaccessreviews" => self.reviews.local_subject_access_review(&target.namespace, body).await?,

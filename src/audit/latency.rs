@@ -18,8 +18,10 @@ pub fn annotate(annotations: &mut BTreeMap<String, String>, took: Duration, step
     let of = |hop: &str| steps.iter().filter(|step| step.hop == hop).map(|step| step.took).sum::<Duration>();
     // Only a webhook's step says of which configuration it is.
     let webhooks = |hop: &'static str| {
-        let is_webhook =
-            move |step: &&Step| step.hop == hop && step.detail.as_ref().is_some_and(|detail| detail.get("configuration").is_some());
+        let is_webhook = move |step: &&Step| {
+            let configured = step.detail.as_ref().is_some_and(|detail| detail.get("configuration").is_some());
+            step.hop == hop && step.verdict != "skipped" && configured
+        };
         steps.iter().filter(is_webhook).map(|step| step.took)
     };
     let parts = [

@@ -193,6 +193,8 @@ impl Record {
             annotations: annotations
                 .into_iter()
                 .filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION))
+                // A key has a prefix and a name; what a webhook calls otherwise is dropped.
+                .filter(|(key, _)| key.matches('/').count() <= 1)
                 .map(|(key, value)| if key.contains(ADMISSION) { (key, escaped(value)) } else { (key, value) })
                 .collect(),
             ..Event::default()

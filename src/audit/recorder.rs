@@ -240,7 +240,7 @@ impl Worker {
     }
 
     /// The event of a request, for the archive; the sinks have got it by then.
-    fn event(&self, record: Record) -> Option<Event> {
+    fn event(&self, record: Record) -> Option<Box<Event>> {
         let context = &record.arrival.context;
         let evaluate = || self.policy.load().evaluate(context.authenticated().map(|user| &**user), &context.info);
         let scope = record.scope.unwrap_or_else(evaluate);
@@ -253,7 +253,7 @@ impl Worker {
             return None;
         }
         let span = context.span;
-        let mut event = record.into_event(scope, &*self.bodies);
+        let mut event = Box::new(record.into_event(scope, &*self.bodies));
         if recorded {
             self.shared.events.fetch_add(1, Ordering::Relaxed);
             if !self.shared.outlets.is_empty() {

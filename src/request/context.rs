@@ -136,9 +136,9 @@ impl Context {
     }
 
     /// Takes note of it, if somebody asked. The first one stays.
-    pub fn understand(&self, object: &serde_json::Value) {
+    pub fn understand(&self, object: impl FnOnce() -> serde_json::Value) {
         if self.wanted.load(Ordering::Relaxed) {
-            self.understood.get_or_init(|| object.clone());
+            self.understood.get_or_init(object);
         }
     }
 

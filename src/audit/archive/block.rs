@@ -10,8 +10,8 @@ use crate::audit::Event;
 
 /// What a block begins with.
 const MAGIC: [u8; 4] = *b"AUDB";
-/// Magic, length, count and checksum.
-pub const HEADER: usize = 16;
+/// Magic, length, count, length of the records, checksum.
+pub const HEADER: usize = 20;
 
 /// Where a record is in its segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,51 +56,52 @@ impl Record {
     }
 }
 
-/// A block to be.
+/// A block to be: its records are written where they stay, what tells them apart behind them.
 #[derive(Debug)]
 pub struct Block {
     known: usize,
+    bytes: Vec<u8>,
     lengths: Vec<u8>,
     count: u32,
-    rows: Vec<u8>,
 }
 
 impl Block {
-    /// An empty one of a segment that has so many phrases.
-    pub fn new(known: usize) -> Block {
-        Block { known, lengths: Vec::new(), count: 0, rows: Vec::new() }
+    /// An empty one of a segment that has so many phrases, in memory that was used before.
+    pub fn new(known: usize, mut bytes: Vec<u8>) -> Block {
+        bytes.clear();
+        bytes.resize(HEADER, 0);
+        Block { known, bytes, lengths: Vec::new(), count: 0 }
     }
 
-    /// Adds an event; answers where its record is, counted from the first one.
+    /// Adds an event; answers where its record is, counted from the beginning of the block.
     pub fn push(&mut self, event: &Event, phrases: &mut Phrases) -> Place {
-        let start = self.rows.len();
-        row::encode(event, phrases, &mut self.rows);
-        let length = (self.rows.len() - start) as u32;
+        let start = self.bytes.len();
+        row::encode(event, phrases, &mut self.bytes);
+        let length = (self.bytes.len() - start) as u32;
         put(&mut self.lengths, u64::from(length));
         self.count += 1;
         Place { offset: start as u32, length }
     }
 
-    /// How many bytes its records have.
+    /// How many bytes it has so far.
     pub fn len(&self) -> usize {
-        self.rows.len()
+        self.bytes.len()
     }
 
-    /// The bytes of the block, and where in them the first record is.
-    pub fn finish(self, lexicon: &Lexicon) -> (Vec<u8>, u32) {
-        let mut bytes = Vec::with_capacity(HEADER + self.rows.len() + self.lengths.len() + 1024);
-        bytes.resize(HEADER, 0);
-        lexicon.write(self.known, &mut bytes);
-        bytes.extend_from_slice(&self.lengths);
-        let before = bytes.len() as u32;
-        bytes.extend_from_slice(&self.rows);
+    /// The bytes of the block.
+    pub fn finish(self, lexicon: &Lexicon) -> Vec<u8> {
+        let Block { known, mut bytes, lengths, count } = self;
+        let rows = bytes.len() - HEADER;
+        bytes.extend_from_slice(&lengths);
+        lexicon.write(known, &mut bytes);
         let length = bytes.len() - HEADER;
         bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.count.to_le_bytes());
-        let sum = checksum(&bytes[4..12], &bytes[HEADER..]);
-        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
-        (bytes, before)
+        for (at, number) in [(4, length as u32), (8, count), (12, rows as u32)] {
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        let sum = checksum(&bytes[4..16], &bytes[HEADER..]);
+        bytes[16..20].copy_from_slice(&sum.to_le_bytes());
+        bytes
     }
 }
 
@@ -124,12 +125,13 @@ pub fn replay(medium: &Medium, from: u64, lexicon: &mut Lexicon, mut each: impl 
     while at + HEADER as u64 <= length {
         let header = medium.read(at, HEADER)?;
         let field = |i| number(&header, i).unwrap_or_default();
-        let (size, count, sum) = (field(4), field(8), field(12));
+        let (size, count, rows, sum) = (field(4), field(8), field(12), field(16));
         if header[..4] != MAGIC || at + (HEADER as u64) + u64::from(size) > length {
             break;
         }
         let body = medium.read(at + HEADER as u64, size as usize)?;
-        if checksum(&header[4..12], &body) != sum || records(&body, at + HEADER as u64, count, lexicon, &mut each).is_none() {
+        let whole = checksum(&header[4..16], &body) == sum;
+        if !whole || records(&body, rows as usize, at + HEADER as u64, count, lexicon, &mut each).is_none() {
             break;
         }
         at += HEADER as u64 + u64::from(size);
@@ -138,20 +140,21 @@ pub fn replay(medium: &Medium, from: u64, lexicon: &mut Lexicon, mut each: impl 
 }
 
 /// The records of one block.
-fn records(body: &[u8], at: u64, count: u32, lexicon: &mut Lexicon, each: &mut impl FnMut(Place, Event)) -> Option<()> {
-    let mut rest = body;
-    lexicon.read(&mut rest)?;
+fn records(body: &[u8], rows: usize, at: u64, count: u32, lexicon: &mut Lexicon, each: &mut impl FnMut(Place, Event)) -> Option<()> {
+    let (mut rows, mut behind) = body.split_at_checked(rows)?;
     let mut lengths = Vec::new();
     for _ in 0..count {
-        lengths.push(u32::try_from(take(&mut rest)?).ok()?);
+        lengths.push(u32::try_from(take(&mut behind)?).ok()?);
     }
+    lexicon.read(&mut behind)?;
+    let mut offset = u32::try_from(at).ok()?;
     for length in lengths {
-        let offset = u32::try_from(at + (body.len() - rest.len()) as u64).ok()?;
-        let (bytes, behind) = rest.split_at_checked(length as usize)?;
-        rest = behind;
+        let bytes;
+        (bytes, rows) = rows.split_at_checked(length as usize)?;
         if let Some(event) = Row::read(bytes, lexicon).and_then(|row| row.event()) {
             each(Place { offset, length }, event);
         }
+        offset = offset.checked_add(length)?;
     }
     Some(())
 }
@@ -166,10 +169,9 @@ mod tests {
     }
 
     fn block(phrases: &mut Phrases) -> (Vec<u8>, Vec<Place>) {
-        let mut block = Block::new(phrases.lexicon.len());
-        let places = [block.push(&event("a"), phrases), block.push(&event("b"), phrases)];
-        let (bytes, before) = block.finish(&phrases.lexicon);
-        (bytes, places.map(|place| Place { offset: place.offset + before, ..place }).to_vec())
+        let mut block = Block::new(phrases.lexicon.len(), Vec::new());
+        let places = vec![block.push(&event("a"), phrases), block.push(&event("b"), phrases)];
+        (block.finish(&phrases.lexicon), places)
     }
 
     #[test]
@@ -195,7 +197,7 @@ mod tests {
         medium.write(whole, &second).unwrap();
         assert_eq!(ids(&medium).0.len(), 4);
         let mut flipped = second.clone();
-        flipped[20] ^= 1;
+        flipped[30] ^= 1;
         medium.write(whole, &flipped).unwrap();
         assert_eq!(ids(&medium).1, whole);
     }

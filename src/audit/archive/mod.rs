@@ -45,6 +45,8 @@ const EXTENSION: &str = "segment";
 const LARGEST_SEGMENT: u64 = 64 << 20;
 /// A batch is split into blocks of about this size, so that writing needs no more memory than that.
 const LARGEST_BLOCK: usize = 4 << 20;
+/// How much memory for blocks stays.
+const KEPT_BUFFER: usize = 256 << 10;
 /// How much is kept at most where it is kept in memory.
 const MOST_IN_MEMORY: u64 = 32 << 20;
 /// How far somebody who follows may fall behind.
@@ -93,6 +95,7 @@ struct Inner {
     sealed: VecDeque<Arc<Segment>>,
     active: Option<Active>,
     next: u64,
+    buffer: Vec<u8>,
 }
 
 /// The segment that is being written.
@@ -165,16 +168,17 @@ impl Archive {
 
     /// Keeps events that have just been made; only the recorder and an import call it. What cannot be kept, because the disk is full
     /// say, is counted.
-    pub fn append(&self, events: impl IntoIterator<Item = Event>) {
+    pub fn append<E: Into<Box<Event>>>(&self, events: impl IntoIterator<Item = E>) {
         let followed = self.live.receiver_count() > 0;
-        let mut events = events.into_iter().peekable();
+        let mut events = events.into_iter().map(Into::into).peekable();
         while events.peek().is_some() {
             let mut told = Vec::new();
             let mut taken = 0;
             let each = events.by_ref().inspect(|_| taken += 1);
             if let Err(error) = self.write_block(each, followed.then_some(&mut told)) {
-                self.lose(taken, &error);
-                continue;
+                // What cannot be written now cannot be written a moment later.
+                self.lose(taken + events.count() as u64, &error);
+                return;
             }
             for event in told {
                 let _ = self.live.send(event);
@@ -192,7 +196,7 @@ impl Archive {
     }
 
     /// Writes a block of as many events as it and its segment have room for, each as it comes.
-    fn write_block(&self, events: impl Iterator<Item = Event>, mut told: Option<&mut Vec<Arc<Event>>>) -> io::Result<()> {
+    fn write_block(&self, events: impl Iterator<Item = Box<Event>>, mut told: Option<&mut Vec<Arc<Event>>>) -> io::Result<()> {
         let now = Timestamp::now();
         let inner = &mut *self.inner.lock();
         let full = |active: &Active| {
@@ -215,27 +219,31 @@ impl Archive {
         };
         let columns = &mut active.columns;
         let (rows, known) = (columns.places.len(), columns.phrases.lexicon.len());
-        let mut block = Block::new(known);
+        let mut block = Block::new(known, std::mem::take(&mut inner.buffer));
         let room = LARGEST_BLOCK.min(self.largest_segment() as usize);
         for event in events {
             let place = block.push(&event, &mut columns.phrases);
             columns.push(place, &event);
             if let Some(told) = &mut told {
-                told.push(Arc::new(event));
+                told.push(Arc::from(event));
             }
             if block.len() >= room || columns.places.len() >= MOST_ROWS {
                 break;
             }
         }
-        let (bytes, before) = block.finish(&columns.phrases.lexicon);
-        if let Err(error) = active.medium.write(active.end, &bytes) {
+        let bytes = block.finish(&columns.phrases.lexicon);
+        let written = active.medium.write(active.end, &bytes);
+        let length = bytes.len() as u64;
+        // What is usual is kept for the next block, what was needed once is not.
+        inner.buffer = if bytes.capacity() <= KEPT_BUFFER { bytes } else { Vec::new() };
+        if let Err(error) = written {
             columns.truncate(rows);
             columns.phrases.truncate(known);
             return Err(error);
         }
-        let start = active.end as u32 + before;
+        let start = active.end as u32;
         columns.places[rows..].iter_mut().for_each(|place| place.offset += start);
-        active.end += bytes.len() as u64;
+        active.end += length;
         self.evict(inner, now);
         Ok(())
     }

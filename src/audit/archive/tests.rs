@@ -145,6 +145,31 @@ fn what_was_written_is_there_after_a_restart_and_a_kill_and_a_torn_tail_is_cut()
 }
 
 #[test]
+fn what_cannot_be_written_is_counted_and_what_comes_after_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = Archive::open(Some(&directory.path().join("audit")), Limits::default()).unwrap();
+    std::fs::remove_dir_all(directory.path().join("audit")).unwrap();
+    archive.append((0..3).map(event));
+    assert_eq!((archive.kept().lost, archive.kept().records), (3, 0));
+    std::fs::create_dir(directory.path().join("audit")).unwrap();
+    archive.append((3..5).map(event));
+    assert_eq!(ids(&archive.query(&Filter::default(), 10)), ["id-3", "id-4"]);
+}
+
+#[test]
+fn a_segment_of_an_earlier_format_is_neither_read_nor_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("0000000003.segment");
+    std::fs::write(&file, b"AUDITS01 and whatever was there").unwrap();
+    let archive = Archive::open(Some(directory.path()), Limits::default()).unwrap();
+    assert!(archive.query(&Filter::default(), 10).is_empty());
+    archive.append([event(1)]);
+    assert_eq!(ids(&archive.query(&Filter::default(), 10)), ["id-1"]);
+    assert_eq!(archive.stats(&Filter::default(), 1).requests, 1);
+    assert_eq!(std::fs::read(&file).unwrap(), b"AUDITS01 and whatever was there");
+}
+
+#[test]
 fn no_more_than_the_limit_is_kept_and_the_newest_stays() {
     for on_disk in [true, false] {
         let directory = tempfile::tempdir().unwrap();

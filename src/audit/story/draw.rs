@@ -97,13 +97,15 @@ pub fn elapsed(micros: i64) -> String {
     }
 }
 
-/// A text in lines of so many characters, broken between words where that leaves no line half empty; one line at least.
+/// A text in lines of so many characters, broken between words or behind a slash where that leaves no line half empty; one line at least.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     while rest.len() > room {
-        let space = rest[..=room].iter().rposition(|c| *c == ' ').filter(|at| *at > room / 2);
-        let behind = rest.split_off(space.unwrap_or(room));
+        let space = rest[..=room].iter().rposition(|c| *c == ' ');
+        let slash = rest[..room].iter().rposition(|c| *c == '/').map(|at| at + 1);
+        let end = [space, slash].into_iter().flatten().max().filter(|end| *end > room / 2);
+        let behind = rest.split_off(end.unwrap_or(room));
         lines.push(rest.into_iter().collect());
         rest = behind.into_iter().skip_while(|c| *c == ' ').collect();
     }

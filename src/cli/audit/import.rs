@@ -19,6 +19,11 @@ const LONGEST: u64 = 512 << 20;
 /// How many bad lines are told in full.
 const TOLD: usize = 10;
 
+pub(super) const EXAMPLES: &str = "Examples:
+  usher audit import /var/log/kubernetes/audit.log   the log of a kube-apiserver
+  usher audit import audit-2026-11-16.log.gz         compressed
+  aws logs filter-log-events … | usher audit import -   an envelope of a cloud, from standard input";
+
 /// Read the audit log of another cluster into the archive.
 ///
 /// Takes the JSON lines of kube-apiserver, what CloudWatch (EKS), Azure Monitor (AKS) and Cloud Logging (GKE) make of them, and

@@ -27,16 +27,22 @@ pub(super) const EXAMPLES: &str = "Examples:
 #[derive(Debug, Subcommand)]
 pub enum Audit {
     /// Show requests as they end
+    #[command(after_help = tail::EXAMPLES)]
     Tail(tail::Tail),
     /// Show the requests that are kept
+    #[command(after_help = query::EXAMPLES)]
     Query(query::Query),
     /// Count them: top users, what is denied, what is slow, how long requests take
+    #[command(after_help = stats::EXAMPLES)]
     Stats(stats::Stats),
     /// Write the smallest roles that allow what a user was seen to do
+    #[command(after_help = rbac::EXAMPLES)]
     Rbac(rbac::Rbac),
     /// Read the audit log of another cluster into the archive
+    #[command(after_help = import::EXAMPLES)]
     Import(import::Import),
     /// Tell what an audit policy would have recorded, and how much
+    #[command(after_help = what_if::EXAMPLES)]
     WhatIf(what_if::WhatIf),
 }
 

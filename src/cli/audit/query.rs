@@ -8,6 +8,12 @@ use super::{Ask, Which, lines, row};
 use crate::audit::Event;
 use crate::cli::output::{self, Format, Screen};
 
+pub(super) const EXAMPLES: &str = "Examples:
+  usher audit query --user jane --since 1h                         what somebody did
+  usher audit query --resource pods --verb delete --name web-0     who deleted a Pod
+  usher audit query --code 5xx --limit 0 -o jsonl > errors.jsonl   all that failed
+  usher audit query --filter 'event.trace.took > 100000 && event.verb != \"watch\"'";
+
 /// Show the requests that are kept, the newest first.
 #[derive(Debug, Args)]
 pub struct Query {

@@ -9,6 +9,11 @@ use super::{Ask, document, encode};
 use crate::audit::rbac::{granted, permissions};
 use crate::cli::output::{self, Format, Ink, Screen};
 
+pub(super) const EXAMPLES: &str = "Examples:
+  usher audit rbac --user jane                                     the roles, and how they differ from what jane has
+  usher audit rbac --user system:serviceaccount:ops:bot --any-name  for a program whose objects change their names
+  usher audit rbac --user jane --only-allowed | kubectl apply -f -";
+
 /// Write the smallest roles that allow what a user was seen to do.
 #[derive(Debug, Args)]
 pub struct Rbac {

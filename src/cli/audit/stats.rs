@@ -8,6 +8,11 @@ use super::{Ask, Which, document};
 use crate::audit::archive::{Count, Judged, Latency, Stats as Counted};
 use crate::cli::output::{self, Cell, Format, Ink, Screen, Table, bytes, span};
 
+pub(super) const EXAMPLES: &str = "Examples:
+  usher audit stats --since 10m          who asks most, what is denied, what is slow
+  usher audit stats --user jane --top 3  the same of one user
+  usher audit stats --policy no-latest   how often a policy said what";
+
 /// Count the requests that are kept.
 #[derive(Debug, Args)]
 pub struct Stats {

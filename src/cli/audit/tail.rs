@@ -9,6 +9,11 @@ use super::{Ask, Which, lines, row};
 use crate::audit::Event;
 use crate::cli::output::{self, Format, Screen};
 
+pub(super) const EXAMPLES: &str = "Examples:
+  usher audit tail                                      everything, as it happens
+  usher audit tail --last 20 --decision forbid          what is refused, beginning with the last twenty
+  usher audit tail --policy no-latest -o jsonl | jq .   what a policy had a say in, for programs";
+
 /// Show requests as they end, until interrupted.
 #[derive(Debug, Args)]
 pub struct Tail {

@@ -10,6 +10,10 @@ use crate::audit::Policy;
 use crate::audit::what_if::{Outcome, Volume};
 use crate::cli::output::{self, Cell, Format, Ink, Screen, Table, bytes};
 
+pub(super) const EXAMPLES: &str = "Examples:
+  usher audit what-if --policy policy.yaml --since 1d   what a day would have had
+  usher audit what-if --policy policy.yaml --user system:kube-scheduler -o json";
+
 /// Tell what an audit policy would have recorded, and how much.
 #[derive(Debug, Args)]
 pub struct WhatIf {

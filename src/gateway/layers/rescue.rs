@@ -35,8 +35,10 @@ impl Layer for Rescue {
         Ok(match response.extensions().get::<Refused>() {
             Some(Refused(status)) => {
                 let mut written = write(status, format);
-                // A layer may have put headers of its own on its refusal.
-                written.headers_mut().extend(response.headers().clone());
+                // A layer may have put headers of its own on its refusal; how long the body is, nobody knew yet.
+                let mut headers = response.headers().clone();
+                headers.remove(header::CONTENT_LENGTH);
+                written.headers_mut().extend(headers);
                 written
             }
             None => response,
