@@ -402,7 +402,7 @@ fn security_context(context: &Value, path: &Path<'_>, errors: &mut Errors) {
             let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
             errors.push(FieldError::invalid(path, context, why));
         }
-        if items(&context["capabilities"], "add").iter().any(|c| matches!(c.as_str(), Some("CAP_SYS_ADMIN" | "SYS_ADMIN"))) {
+        if items(&context["capabilities"], "add").iter().any(|c| matches!(c.as_str(), Some("CAP_SYS_ADMIN"))) {
             let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
             errors.push(FieldError::invalid(path, context, why));
         }
