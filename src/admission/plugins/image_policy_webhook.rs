@@ -72,8 +72,7 @@ impl ImagePolicyWebhook {
         );
         let received = tokio::time::timeout(Duration::from_secs(hook.timeout_seconds), post).await;
         let received = received.map_err(|_| format!("Post \"{}\": context deadline exceeded", backend.url))??;
-        let answer: Value = serde_json::from_slice(received.success()?).map_err(|error| error.to_string())?;
-        let status = answer["status"].clone();
+        let status = received.value()?["status"].clone();
         let seconds = if status["allowed"] == true { backend.allow_ttl } else { backend.deny_ttl };
         let mut remembered = self.remembered.lock();
         if remembered.len() >= MAX_REMEMBERED {

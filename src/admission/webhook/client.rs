@@ -168,6 +168,14 @@ impl Received {
         decode::review(self.success()?, asked)
     }
 
+    /// The answer, whatever it is about.
+    ///
+    /// # Errors
+    /// If it is an error, or nothing that can be read.
+    pub fn value(&self) -> Result<Value, String> {
+        decode::value(self.success()?)
+    }
+
     /// The body of an answer that is a success.
     ///
     /// # Errors

@@ -5,18 +5,29 @@ use serde_json::{Map, Value};
 
 use crate::schema::{syntax, yaml};
 
+/// Reads JSON, or YAML where it does not look like JSON.
+///
+/// # Errors
+/// Where it is neither.
+pub fn value(body: &[u8]) -> Result<Value, String> {
+    let is_json = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
+    match is_json {
+        true => {
+            serde_json::from_slice(body).map_err(|_| format!("couldn't get version/kind; json parse error: {}", syntax::explain(body)))
+        }
+        false => match yaml::parse(&String::from_utf8_lossy(body)) {
+            Ok(document) => Ok(document.value),
+            Err(why) => Err(format!("error converting YAML to JSON: {why}")),
+        },
+    }
+}
+
 /// Reads a review of the asked version.
 ///
 /// # Errors
 /// Why it is none.
 pub fn review(body: &[u8], asked: &str) -> Result<Value, String> {
-    let is_json = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
-    let value: Value = match is_json {
-        true => {
-            serde_json::from_slice(body).map_err(|_| format!("couldn't get version/kind; json parse error: {}", syntax::explain(body)))?
-        }
-        false => yaml::parse(&String::from_utf8_lossy(body)).map_err(|why| format!("error converting YAML to JSON: {why}"))?.value,
-    };
+    let value = value(body)?;
     let fields = match &value {
         Value::Null => return Ok(value),
         Value::Object(fields) => fields,
