@@ -148,7 +148,7 @@ impl<'a> Input<'a> {
                 resource: write.resource.plural.to_string(),
                 subresource: write.subresource.clone(),
                 namespace: write.request_namespace().to_owned(),
-                name: write.name.clone(),
+                name: write.asked_name().to_owned(),
                 ..CheckAttributes::default()
             },
         }

@@ -103,12 +103,17 @@ impl Loaded {
             }
         }
         self.files = files;
-        let mut now = BTreeSet::new();
-        for object in self.files.values().flatten() {
+        let mut now: BTreeMap<(String, String), &Path> = BTreeMap::new();
+        for (path, object) in self.files.iter().flat_map(|(path, objects)| objects.iter().map(move |object| (path, object))) {
             let (kind, name) = (object["kind"].as_str().unwrap_or_default().to_owned(), meta(object, "name").to_owned());
+            if let Some(first) = now.get(&(kind.clone(), name.clone())) {
+                errors.push(format!("{}: duplicate name {name:?} of a {kind} (previously seen in {:?})", path.display(), first.display()));
+                continue;
+            }
             self.put(&kind, &name, Some(object));
-            now.insert((kind, name));
+            now.insert((kind, name), path);
         }
+        let now: BTreeSet<(String, String)> = now.into_keys().collect();
         let gone: Vec<_> = self.in_force.difference(&now).cloned().collect();
         for (kind, name) in gone {
             self.put(&kind, &name, None);

@@ -2,11 +2,12 @@
 //! functions; conditions in CEL come afterwards and are not part of it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
 use super::{Cluster, Operation, Write};
+use crate::object::Object;
 use crate::object::selector::LabelSelector;
 use crate::registry::Resource;
 use crate::status::Status;
@@ -50,6 +51,33 @@ pub enum Match {
     Elsewhere,
     /// It is about such requests, but not about this one, because…
     No(Cow<'static, str>),
+}
+
+/// What criteria ask of the cluster about one write, looked up at most once however many criteria ask. A write keeps its namespace and
+/// its resource while mutating steps change its object.
+pub struct Surroundings<'a> {
+    cluster: &'a Cluster,
+    namespace: OnceLock<Option<Arc<Object>>>,
+    equivalents: OnceLock<Vec<Arc<Resource>>>,
+}
+
+impl<'a> Surroundings<'a> {
+    /// Nothing looked up yet.
+    pub fn new(cluster: &'a Cluster) -> Surroundings<'a> {
+        Surroundings { cluster, namespace: OnceLock::new(), equivalents: OnceLock::new() }
+    }
+
+    fn namespace(&self, write: &Write) -> Option<&Arc<Object>> {
+        self.namespace.get_or_init(|| self.cluster.namespace(&write.namespace)).as_ref()
+    }
+
+    fn equivalents(&self, write: &Write) -> &[Arc<Resource>] {
+        self.equivalents.get_or_init(|| {
+            let table = self.cluster.registry.table();
+            let same = table.resources.iter().filter(|r| r.storage == write.resource.storage && !Arc::ptr_eq(r, &write.resource));
+            same.cloned().collect()
+        })
+    }
 }
 
 fn strings(value: &Value) -> Vec<Box<str>> {
@@ -134,31 +162,37 @@ impl Criteria {
         }
     }
 
-    /// The plurals that the rules name, or nothing if one of them is a wildcard.
-    pub fn plurals(&self) -> Option<impl Iterator<Item = &str>> {
-        let all = || self.rules.iter().flat_map(|rule| rule.resources.iter().map(|(plural, _)| &**plural));
-        (!self.any_resource && all().all(|plural| plural != "*")).then(all)
+    /// Tells every plural and operation that the rules name; a wildcard plural as it stands.
+    pub fn each_named(&self, mut tell: impl FnMut(&str, Operation)) {
+        for operation in Operation::ALL {
+            if self.any_resource {
+                tell("*", operation);
+            }
+            for rule in self.rules.iter().filter(|rule| has(&rule.operations, operation.as_str())) {
+                rule.resources.iter().for_each(|(plural, _)| tell(plural, operation));
+            }
+        }
     }
 
     /// Whether a request is one of those, and if not, why not.
     ///
     /// # Errors
     /// If the namespace of the request cannot be found and its labels matter.
-    pub fn matches(&self, write: &Write, cluster: &Cluster) -> Result<Match, Status> {
-        let Some(resource) = self.resource(write, cluster) else {
+    pub fn matches(&self, write: &Write, around: &Surroundings<'_>) -> Result<Match, Status> {
+        let Some(resource) = self.resource(write, around) else {
             return Ok(Match::Elsewhere);
         };
         if !self.objects.is_empty() && ![write.object(), write.old()].into_iter().any(|o| !o.is_null() && self.objects.matches_value(o)) {
             return Ok(Match::No("the objectSelector does not select it".into()));
         }
-        if !self.namespaces.is_empty() && !self.selects_namespace(write, cluster)? {
+        if !self.namespaces.is_empty() && !self.selects_namespace(write, around)? {
             return Ok(Match::No("the namespaceSelector does not select its namespace".into()));
         }
         Ok(Match::Yes(resource))
     }
 
-    fn resource(&self, write: &Write, cluster: &Cluster) -> Option<Arc<Resource>> {
-        let name = if write.name.is_empty() { crate::object::meta(write.object(), "name") } else { &write.name };
+    fn resource(&self, write: &Write, around: &Surroundings<'_>) -> Option<Arc<Resource>> {
+        let name = write.asked_name();
         let covers =
             |rules: &[Rule], resource: &Resource| rules.iter().any(|rule| rule.covers(resource, &write.subresource, write.operation, name));
         if self.any_resource && !covers(&self.exclude, &write.resource) {
@@ -175,16 +209,14 @@ impl Criteria {
             return None;
         }
         // The same objects in another version, or in another group as with Events.
-        let table = cluster.registry.table();
-        let same = table.resources.iter().filter(|r| r.storage == write.resource.storage && !Arc::ptr_eq(r, &write.resource));
-        let others: Vec<Arc<Resource>> = same.cloned().collect();
+        let others = around.equivalents(write);
         if others.iter().any(|other| covers(&self.exclude, other)) {
             return None;
         }
-        others.into_iter().find(|other| covers(&self.rules, other))
+        others.iter().find(|other| covers(&self.rules, other)).cloned()
     }
 
-    fn selects_namespace(&self, write: &Write, cluster: &Cluster) -> Result<bool, Status> {
+    fn selects_namespace(&self, write: &Write, around: &Surroundings<'_>) -> Result<bool, Status> {
         if write.is_of("", "namespaces") {
             // A Namespace is selected by its own labels, as they will be.
             return Ok(match write.object.as_ref() {
@@ -195,8 +227,8 @@ impl Criteria {
         if !write.resource.namespaced {
             return Ok(true);
         }
-        let namespace = cluster.namespace(&write.namespace).ok_or_else(|| Status::not_found("", "namespaces", &write.namespace))?;
-        Ok(self.namespaces.matches_object(&namespace))
+        let namespace = around.namespace(write).ok_or_else(|| Status::not_found("", "namespaces", &write.namespace))?;
+        Ok(self.namespaces.matches_object(namespace))
     }
 }
 

@@ -6,11 +6,13 @@
 //! criteria ([`matching`]) and show the same request to their code ([`review`], [`expression`]).
 
 pub mod cluster;
+pub mod configuration;
 pub mod diff;
 pub mod expression;
 pub mod index;
 pub mod manifest;
 pub mod matching;
+pub mod passed;
 pub mod plugins;
 pub mod policy;
 pub mod registry;
@@ -46,6 +48,9 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// All of them.
+    pub const ALL: [Operation; 4] = [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
+
     /// The word in rules and reviews.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -115,7 +120,18 @@ pub trait Validate: Send + Sync {
 impl Write {
     /// The 403 of a plugin: `<resource> "<name>" is forbidden: <why>`.
     pub fn forbidden(&self, why: impl std::fmt::Display) -> Status {
-        Status::forbidden(&self.resource.group, &self.resource.plural, &self.name, &why.to_string())
+        let object = self.object();
+        let name = [self.asked_name(), meta(object, "name"), meta(object, "generateName"), "Unknown"];
+        let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        Status::forbidden(&self.resource.group, &self.resource.plural, name, &why.to_string())
+    }
+
+    /// The name that the request is about: none of a deletion that names nothing.
+    pub fn asked_name(&self) -> &str {
+        match self.operation == Operation::Delete && self.context.info.verb == "deletecollection" {
+            true => "",
+            false => &self.name,
+        }
     }
 
     /// Whether this is about the resource itself, of the given group and plural, and not one of its subresources.
@@ -163,11 +179,41 @@ impl Write {
     }
 
     /// Reads an object anew after somebody outside changed it: types are checked, unknown fields dropped, defaults filled in.
+    ///
+    /// # Errors
+    /// What is wrong with its types.
     pub fn redecode(&self, object: Value) -> Result<Value, String> {
-        if object["kind"] != *self.resource.kind {
+        self.decoded(object, FieldValidation::Ignore)
+    }
+
+    /// The same where unknown fields are errors.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn redecode_strictly(&self, object: Value) -> Result<Value, String> {
+        self.decoded(object, FieldValidation::Strict)
+    }
+
+    fn decoded(&self, mut object: Value, validation: FieldValidation) -> Result<Value, String> {
+        if !self.is_own_kind() {
             return Ok(object);
         }
         let resource = &self.resource;
+        // What the object is cannot change; left out, it is what it was.
+        let (kind, version) = (resource.kind.to_string(), resource.group_version());
+        for (field, is) in [("kind", &kind), ("apiVersion", &version)] {
+            if object[field].as_str().is_none_or(str::is_empty) && object.is_object() {
+                object[field] = is.clone().into();
+            }
+        }
+        if object["kind"] != kind || object["apiVersion"] != version {
+            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+            return Err(format!(
+                "no kind {:?} is registered for version {:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+                text("kind"),
+                text("apiVersion")
+            ));
+        }
         let schema = resource.schema();
         let expected = Expected {
             group: &resource.group,
@@ -176,7 +222,7 @@ impl Write {
             schema: &schema,
             custom: resource.custom.is_some(),
         };
-        let (mut object, _) = conform(object, expected, FieldValidation::Ignore).map_err(|error| error.to_string())?;
+        let (mut object, _) = conform(object, expected, validation).map_err(|error| error.to_string())?;
         default::apply_defaults(&mut object, resource);
         Ok(object)
     }

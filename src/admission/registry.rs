@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::manifest::{Manifests, Targets};
+use super::plugins::always::{AlwaysAdmit, AlwaysDeny};
 use super::plugins::always_pull_images::AlwaysPullImages;
-use super::plugins::certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
+use super::plugins::certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest};
 use super::plugins::default_ingress_class::DefaultIngressClass;
 use super::plugins::default_storage_class::DefaultStorageClass;
 use super::plugins::default_toleration_seconds::DefaultTolerationSeconds;
@@ -24,8 +25,10 @@ use super::plugins::node_restriction::NodeRestriction;
 use super::plugins::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement;
 use super::plugins::persistent_volume_claim_resize::PersistentVolumeClaimResize;
 use super::plugins::pod_node_selector::PodNodeSelector;
-use super::plugins::pod_security::PodSecurity;
+use super::plugins::pod_resize_validator::PodResizeValidator;
+use super::plugins::pod_security::{PodSecurity, Standards};
 use super::plugins::pod_toleration_restriction::PodTolerationRestriction;
+use super::plugins::pod_topology_labels::PodTopologyLabels;
 use super::plugins::priority::Priority;
 use super::plugins::resource_quota::ResourceQuota;
 use super::plugins::runtime_class::RuntimeClass;
@@ -62,6 +65,10 @@ pub struct Settings {
     pub image_policy: Option<Backend>,
     /// The limits of `EventRateLimit`.
     pub event_limits: Vec<Limit>,
+    /// What `PodSecurity` asks where a namespace says nothing, and of whom it asks nothing.
+    pub pod_security: Standards,
+    /// The selectors of `PodNodeSelector` by namespace; `clusterDefaultNodeSelector` is for all others.
+    pub node_selectors: Vec<(String, String)>,
 }
 
 /// What admission stands on.
@@ -148,6 +155,7 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
     let caller =
         Arc::new(Caller { cluster: cluster.clone(), authorizer: authorizer.clone(), clients: Clients::new(settings.services.clone()) });
     let plugins = vec![
+        mutating(AlwaysAdmit, OFF),
         mutating(NamespaceAutoProvision(cluster.clone()), OFF),
         mutating(NamespaceLifecycle(cluster.clone()), ON),
         validating(NamespaceExists(cluster.clone()), OFF),
@@ -159,8 +167,8 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         mutating(TaintNodesByCondition, ON),
         mutating(AlwaysPullImages, OFF),
         validating(ImagePolicyWebhook::new(settings.image_policy.clone(), caller.clone()), OFF),
-        validating(PodSecurity(cluster.clone()), ON),
-        mutating(PodNodeSelector(cluster.clone()), OFF),
+        validating(PodSecurity { cluster: cluster.clone(), standards: settings.pod_security.clone() }, ON),
+        mutating(PodNodeSelector { cluster: cluster.clone(), selectors: settings.node_selectors.clone() }, OFF),
         both(Priority(cluster.clone()), ON),
         mutating(DefaultTolerationSeconds, ON),
         mutating(PodTolerationRestriction(cluster.clone()), OFF),
@@ -173,15 +181,19 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         both(RuntimeClass(cluster.clone()), ON),
         validating(CertificateApproval(authorizer.clone()), ON),
         validating(CertificateSigning(authorizer.clone()), ON),
+        validating(ClusterTrustBundleAttest(authorizer.clone()), ON),
         validating(CertificateSubjectRestriction, ON),
         mutating(DefaultIngressClass(cluster.clone()), ON),
         validating(DenyServiceExternalIPs, OFF),
+        mutating(PodTopologyLabels(cluster.clone()), ON),
+        validating(PodResizeValidator(cluster.clone()), ON),
         // What comes from outside stands behind everything built in, and quota behind everybody.
         mutating(MutatingAdmissionPolicy { policies: mutating_policies, evaluator: evaluator.clone() }, ON),
         mutating(MutatingAdmissionWebhook { hooks: mutating_hooks, caller: caller.clone() }, ON),
         validating(ValidatingAdmissionPolicy { policies: validating_policies, evaluator }, ON),
         validating(ValidatingAdmissionWebhook { hooks: validating_hooks, caller }, ON),
         validating(ResourceQuota::new(cluster.clone()), ON),
+        mutating(AlwaysDeny, OFF),
     ];
     let mut stack = assemble(settings, plugins)?;
     stack.manifests = manifests;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Operation, Write};
+use super::Write;
 use crate::api::convert;
 use crate::registry::Resource;
 use crate::request::User;
@@ -103,8 +103,6 @@ pub fn request<'a>(write: &'a Write, resource: &'a Resource, versioned: Option<&
         Some(versioned) => (versioned.object.as_ref(), versioned.old.as_ref()),
         None => (write.object.as_ref(), write.old.as_deref()),
     };
-    // Whoever deletes a collection names nothing.
-    let names_nothing = write.operation == Operation::Delete && write.context.info.verb == "deletecollection";
     AdmissionRequest {
         uid,
         kind: kind_of(write, resource),
@@ -113,7 +111,7 @@ pub fn request<'a>(write: &'a Write, resource: &'a Resource, versioned: Option<&
         request_kind: kind_of(write, &write.resource),
         request_resource: Name { group: &write.resource.group, version: &write.resource.version, resource: &write.resource.plural },
         request_sub_resource: &write.subresource,
-        name: if names_nothing { "" } else { &write.name },
+        name: write.asked_name(),
         namespace: write.request_namespace(),
         operation: write.operation.as_str(),
         user_info: UserInfo(&write.user),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Mutate, Validate, Write, diff};
+use super::{Mutate, Validate, Write, diff, passed};
 use crate::status::Status;
 
 /// The admission steps of a server.
@@ -36,11 +36,11 @@ impl Stack {
 
     async fn round(&self, write: &mut Write) -> Result<(), Status> {
         let began = Instant::now();
-        let mut passed = Passed::default();
+        let mut idle = String::new();
         let mut before: Option<Value> = None;
         for step in &self.mutating {
             if !step.handles(write) {
-                passed.add(step.name());
+                passed::enumerate(&mut idle, step.name());
                 continue;
             }
             if step.is_compared() && before.is_none() {
@@ -66,17 +66,17 @@ impl Stack {
             }
             result?;
         }
-        passed.tell("mutate", "plugins", PASSED, write, began);
+        passed::tell_idle("mutate", idle, write, began);
         Ok(())
     }
 
     /// Hop 06: every validating step that has something to say.
     pub async fn validate(&self, write: &Write) -> Result<(), Status> {
         let began = Instant::now();
-        let mut passed = Passed::default();
+        let mut idle = String::new();
         for step in &self.validating {
             if !step.handles(write) {
-                passed.add(step.name());
+                passed::enumerate(&mut idle, step.name());
                 continue;
             }
             let since = Instant::now();
@@ -84,44 +84,8 @@ impl Stack {
             write.context.trace.step("validate", step.name(), verdict(&result), since);
             result?;
         }
-        passed.tell("validate", "plugins", PASSED, write, began);
+        passed::tell_idle("validate", idle, write, began);
         Ok(())
-    }
-}
-
-const PASSED: &str = "not about such a request";
-
-/// Those that a request was not for. They leave one step together: there may be a thousand of them.
-#[derive(Default)]
-pub struct Passed {
-    count: usize,
-    names: String,
-}
-
-impl Passed {
-    /// So many, whose names nobody needs.
-    pub fn of(count: usize) -> Passed {
-        Passed { count, names: String::new() }
-    }
-
-    fn add(&mut self, name: &str) {
-        if self.count > 0 {
-            self.names.push_str(", ");
-        }
-        self.names.push_str(name);
-        self.count += 1;
-    }
-
-    /// Leaves the step, if there is anything to tell.
-    pub fn tell(self, hop: &'static str, what: &'static str, because: &str, write: &Write, since: Instant) {
-        if self.count == 0 {
-            return;
-        }
-        let mut detail = json!({"count": self.count, "because": because});
-        if !self.names.is_empty() {
-            detail["names"] = self.names.into();
-        }
-        write.context.trace.step_with(hop, what, "skipped", since, Some(detail));
     }
 }
 

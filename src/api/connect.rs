@@ -72,7 +72,10 @@ impl Api {
     pub(super) async fn admit_connection(&self, target: &Target) -> Result<(), Status> {
         let Some((kind, fields)) = options_of(&target.resource.plural, &target.subresource) else { return Ok(()) };
         let info = &target.context.info;
-        let object = object_of(kind, fields, &target.context.query, &info.remainder);
+        let mut object = object_of(kind, fields, &target.context.query, &info.remainder);
+        if info.remainder.is_empty() && info.path.ends_with("/proxy/") {
+            object["path"] = "/".into();
+        }
         self.admit(target, Operation::Connect, object).await.map(|_| ())
     }
 

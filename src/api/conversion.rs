@@ -152,7 +152,7 @@ impl Converter {
             Ok(received) => received.map_err(failed)?,
             Err(_) => return Err(failed(format!("Post \"{shown}\": context deadline exceeded"))),
         };
-        let answer = received.decode().map_err(failed)?;
+        let answer = received.value().map_err(failed)?;
         let converted = response(answer, version, &uid).map_err(failed)?;
         verify(&objects, converted, desired, is_list).map_err(|why| Status::unclassified(format!("conversion webhook for {kind} {why}")))
     }

@@ -42,11 +42,13 @@ impl Api {
             let seen = self.converted_one(old.clone(), resource).await?;
             let before = self.in_version(&seen, resource);
             check_preconditions(resource, &target.name, &old, &before, options)?;
-            let mut write = target.operation(Operation::Delete, None, Some(before.clone()));
-            write.options = options.shown.clone();
-            write.dry_run = options.dry_run;
-            self.admission.mutate(&mut write).await?;
-            self.admission.validate(&write).await?;
+            if !target.options.is_admitted {
+                let mut write = target.operation(Operation::Delete, None, Some(before.clone()));
+                write.options = options.shown.clone();
+                write.dry_run = options.dry_run;
+                self.admission.mutate(&mut write).await?;
+                self.admission.validate(&write).await?;
+            }
             let mut new = (*before).clone();
             let waits = self.mark(resource, &mut new, options);
             let bytes = self.stored_bytes(resource, &new).await?;
@@ -176,7 +178,14 @@ fn set_propagation_finalizers(object: &mut Value, policy: Option<&str>) {
     }
 }
 
-fn check_preconditions(resource: &Resource, name: &str, old: &Object, before: &Value, options: &DeleteOptions) -> Result<(), Status> {
+/// Whether the object is the one that the client means.
+pub(super) fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    old: &Object,
+    before: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
     let conflict = |what: &str, wanted: &str, actual: &str| {
         let why = format!(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). The object might have been deleted and then recreated"

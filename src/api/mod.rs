@@ -18,6 +18,7 @@ pub mod openapi;
 pub mod options;
 pub mod patch;
 mod patch_verb;
+mod placement;
 pub mod protobuf;
 pub mod read;
 pub mod representation;

@@ -157,6 +157,8 @@ pub struct WriteOptions {
     pub force: Option<bool>,
     /// Whether this is a server-side apply, which keeps ownership by itself.
     pub is_apply: bool,
+    /// Whether admission has been asked already, about the Binding, Eviction or Scale that this write follows from.
+    pub is_admitted: bool,
     /// As a review shows them: `{"kind": "CreateOptions", …}`.
     pub shown: Value,
 }

@@ -1,4 +1,4 @@
-//! The subresources that are more than a half of their object: scale, binding, eviction, finalize and the rest.
+//! The subresources that are more than a half of their object: scale, finalize, log and the rest. Binding and eviction are [`super::placement`].
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use http::Response;
 use http::request::Parts;
 use serde_json::{Value, json};
 
-use super::body::{decode_part, decode_plain};
+use super::Api;
+use super::body::decode_part;
 use super::negotiate::{self, PatchType};
-use super::options::{DeleteOptions, WriteOptions};
+use super::options::WriteOptions;
 use super::patch_verb::{patch_value, read_patch};
-use super::read::key;
 use super::representation::header_text;
 use super::write::{Target, Written};
-use super::{Api, dispatch};
 use crate::admission::Operation;
 use crate::object::{Object, meta, meta_mut};
 use crate::status::{FieldError, Status};
@@ -36,7 +35,7 @@ impl Api {
         self.admit_connection(target).await?;
         match (&*target.resource.plural, target.subresource.as_str()) {
             (_, "scale") => self.scale(target, parts, bytes).await,
-            ("pods", "binding") => self.bind(target, parts, bytes).await,
+            ("pods", "binding") => self.bind(target, target.resource.clone(), parts, bytes).await,
             ("serviceaccounts", "token") => {
                 let target = Target { options: WriteOptions::parse(&target.context, "CreateOptions")?, ..target.clone() };
                 let kind = ("authentication.k8s.io", "v1", "TokenRequest");
@@ -95,44 +94,66 @@ impl Api {
         self.update(target, &make, false).await
     }
 
+    /// Reads or sets the number of replicas. What is admitted is the `Scale`, before and after; the object follows from it.
     async fn scale(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
-        let current = self.get(&target.context, &target.resource).await?;
-        let shown = scale_of(target, current.value());
         let verb = target.context.info.verb;
         if verb == "get" {
-            return Ok(Answer::Value(200, shown));
+            let current = self.get(&target.context, &target.resource).await?;
+            return Ok(Answer::Value(200, scale_of(target, current.value())));
         }
-        let options = WriteOptions::parse(&target.context, if verb == "patch" { "PatchOptions" } else { "UpdateOptions" })?;
-        let wanted = match verb {
+        let mut options = WriteOptions::parse(&target.context, if verb == "patch" { "PatchOptions" } else { "UpdateOptions" })?;
+        let (kind, body) = match verb {
             "patch" => {
                 let kind = negotiate::patch(header_text(&parts.headers, http::header::CONTENT_TYPE), false)?;
-                let body = read_patch(kind, bytes)?;
-                let mut scale = shown.clone();
-                match kind {
-                    PatchType::Apply => scale["spec"]["replicas"] = body["spec"]["replicas"].clone(),
-                    _ => patch_value(&mut scale, kind, &body, &crate::schema::Schema::default())?,
-                }
-                scale
+                (Some(kind), read_patch(kind, bytes)?)
             }
-            _ => decode_part(&target.context, &parts.headers, bytes, ("autoscaling", "v1", "Scale"), options.field_validation)?,
+            _ => (None, decode_part(&target.context, &parts.headers, bytes, ("autoscaling", "v1", "Scale"), options.field_validation)?),
         };
-        let given = meta(&wanted, "resourceVersion");
-        if !given.is_empty() && given != current.revision.to_string() {
-            return Err(Status::modified(&target.resource.group, &target.resource.plural, &target.name));
-        }
-        let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-        if replicas < 0 {
-            let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
-            return Err(Status::invalid("autoscaling", "Scale", &target.name, vec![error]));
-        }
+        options.is_admitted = true;
         let target = Target { options, ..target.clone() };
         let path = self.replicas_path(&target);
-        let change = |object: &mut Value| {
-            set_path(object, &path, json!(replicas));
-            Ok(())
-        };
-        let written = self.change(&target, &change).await?;
-        Ok(Answer::Value(200, scale_of(&target, written.object.value())))
+        loop {
+            let current = self.get(&target.context, &target.resource).await?;
+            let shown = scale_of(&target, current.value());
+            let mut wanted = match kind {
+                None => body.clone(),
+                Some(PatchType::Apply) => {
+                    let mut scale = shown.clone();
+                    scale["spec"]["replicas"] = body["spec"]["replicas"].clone();
+                    scale
+                }
+                Some(kind) => {
+                    let mut scale = shown.clone();
+                    patch_value(&mut scale, kind, &body, &crate::schema::Schema::default())?;
+                    scale
+                }
+            };
+            let given = meta(&wanted, "resourceVersion").to_owned();
+            let revision = current.revision.to_string();
+            if !given.is_empty() && given != "0" && given != revision {
+                return Err(Status::modified(&target.resource.group, &target.resource.plural, &target.name));
+            }
+            complete_scale(&shown, &mut wanted);
+            let mut write = target.operation(Operation::Update, Some(wanted), Some(Arc::new(shown)));
+            self.admission.mutate(&mut write).await?;
+            let replicas = write.object()["spec"]["replicas"].as_i64().unwrap_or(0);
+            if replicas < 0 {
+                let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+                return Err(Status::invalid("autoscaling", "Scale", &target.name, vec![error]));
+            }
+            self.admission.validate(&write).await?;
+            let make = |old: Option<&Arc<Object>>| {
+                let mut object = old.map(|o| (*self.in_version(o, &target.resource)).clone()).unwrap_or_default();
+                set_path(&mut object, &path, json!(replicas));
+                meta_mut(&mut object).insert("resourceVersion".into(), json!(revision));
+                Ok(object)
+            };
+            match self.update(&target, &make, false).await {
+                // Somebody else was quicker, and the client did not say which state it means.
+                Err(status) if status.reason == "Conflict" && (given.is_empty() || kind.is_some()) => {}
+                written => return Ok(Answer::Value(200, scale_of(&target, written?.object.value()))),
+            }
+        }
     }
 
     fn replicas_path(&self, target: &Target) -> String {
@@ -140,125 +161,24 @@ impl Api {
         let path = custom.and_then(|c| c.version.pointer("/subresources/scale/specReplicasPath")).and_then(Value::as_str);
         path.unwrap_or(".spec.replicas").to_owned()
     }
+}
 
-    async fn bind(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
-        let options = WriteOptions::parse(&target.context, "CreateOptions")?;
-        let binding = decode_part(&target.context, &parts.headers, bytes, ("", "v1", "Binding"), options.field_validation)?;
-        let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
-        if node.is_empty() {
-            let error = FieldError::required("target.name", "");
-            return Err(Status::invalid("", "Binding", &target.name, vec![error]));
+/// What only the server says of a `Scale` is as it was.
+fn complete_scale(shown: &Value, wanted: &mut Value) {
+    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+        if meta(wanted, field).is_empty() {
+            meta_mut(wanted).insert(field.into(), shown["metadata"][field].clone());
         }
-        let target = Target { options, ..target.clone() };
-        let annotations = binding.pointer("/metadata/annotations").and_then(Value::as_object).cloned().unwrap_or_default();
-        let uid = meta(&binding, "uid").to_owned();
-        let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let conflict = |why: String| Status::conflict("", "pods/binding", &target.name, &why);
-        self.change(&target, &|pod| {
-            let name = meta(pod, "name").to_owned();
-            if !uid.is_empty() && uid != meta(pod, "uid") {
-                return Err(conflict(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta(pod, "uid"))));
-            }
-            if !meta(pod, "deletionTimestamp").is_empty() {
-                return Err(conflict(format!("pod {name} is being deleted, cannot be assigned to a host")));
-            }
-            if let Some(host) = pod["spec"]["nodeName"].as_str().filter(|h| !h.is_empty()) {
-                return Err(conflict(format!("pod {name} is already assigned to node {host:?}")));
-            }
-            pod["spec"]["nodeName"] = json!(node);
-            if !annotations.is_empty() {
-                let all = meta_mut(pod).entry("annotations").or_insert_with(|| json!({}));
-                if let Some(all) = all.as_object_mut() {
-                    all.extend(annotations.clone());
-                }
-            }
-            set_condition(
-                &mut pod["status"],
-                json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
-            );
-            Ok(())
-        })
-        .await?;
-        Ok(Answer::Value(201, dispatch::success(201)))
     }
-
-    async fn evict(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
-        let validation = WriteOptions::parse(&target.context, "CreateOptions")?.field_validation;
-        // Old clients still say policy/v1beta1, of which nothing else is left.
-        let eviction = match memchr::memmem::find(bytes, b"policy/v1beta1").is_some() {
-            true => decode_plain(&parts.headers, bytes, "policy/v1beta1", "Eviction")?,
-            false => decode_part(&target.context, &parts.headers, bytes, ("policy", "v1", "Eviction"), validation)?,
-        };
-        let name = meta(&eviction, "name");
-        if !name.is_empty() && name != target.name {
-            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-        }
-        let options = DeleteOptions::parse(&target.context, eviction.get("deleteOptions"))?;
-        let pod = self.get(&target.context, &target.resource).await?;
-        let ended = matches!(pod.value()["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
-        if !ended && meta(pod.value(), "deletionTimestamp").is_empty() {
-            self.disrupt(target, pod.value(), options.dry_run).await?;
-        }
-        let plain = Target { subresource: String::new(), ..target.clone() }.deleting(&options);
-        self.delete(&plain, &options).await?;
-        Ok(Answer::Value(201, dispatch::success(201)))
+    if !wanted["spec"].is_object() {
+        wanted["spec"] = json!({});
     }
-
-    /// Asks the one disruption budget that covers the Pod, and takes a disruption from it.
-    async fn disrupt(&self, target: &Target, pod: &Value, dry_run: bool) -> Result<(), Status> {
-        let Some(budgets) = self.registry.lookup("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
-        let topic = self.state.topic(&budgets.storage).await.map_err(super::read::store_error)?;
-        let prefix = key(&budgets, &target.namespace, "");
-        let covering = topic.list(&prefix, None, 0, 0, |budget| {
-            let selector = crate::object::selector::LabelSelector::from_value(&budget.value()["spec"]["selector"]);
-            selector.is_some_and(|s| s.matches_value(pod))
-        });
-        let budget = match covering.objects.as_slice() {
-            [] => return Ok(()),
-            [one] => one,
-            _ => {
-                let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-                return Err(Status::internal(text));
-            }
-        };
-        let budget_name = budget.name().to_owned();
-        let one = Target {
-            resource: budgets,
-            name: budget_name.clone(),
-            subresource: "status".into(),
-            options: WriteOptions { dry_run, ..WriteOptions::default() },
-            ..target.clone()
-        };
-        let pod_name = target.name.clone();
-        let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let refused = |why: String| {
-            let mut status = Status::new(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.");
-            status = status.cause("DisruptionBudget", why, "");
-            status
-        };
-        self.change(&one, &|budget| {
-            let status = &budget["status"];
-            let observed = status["observedGeneration"].as_i64().unwrap_or(0);
-            let generation = budget.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
-            if observed < generation {
-                return Err(refused(format!("The disruption budget {budget_name} is still being processed by the server.")).retry_after(10));
-            }
-            let allowed = status["disruptionsAllowed"].as_i64().unwrap_or(0);
-            if allowed <= 0 {
-                let (needed, healthy) = (status["desiredHealthy"].as_i64().unwrap_or(0), status["currentHealthy"].as_i64().unwrap_or(0));
-                return Err(refused(format!(
-                    "The disruption budget {budget_name} needs {needed} healthy pods and has {healthy} currently"
-                )));
-            }
-            budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
-            if !budget["status"]["disruptedPods"].is_object() {
-                budget["status"]["disruptedPods"] = json!({});
-            }
-            budget["status"]["disruptedPods"][&pod_name] = json!(now);
-            Ok(())
-        })
-        .await
-        .map(|_| ())
+    // No replicas are left out, as everywhere in this kind; a status is never without its number.
+    if let (true, Some(spec)) = (wanted["spec"]["replicas"] == 0, wanted["spec"].as_object_mut()) {
+        spec.remove("replicas");
+    }
+    if wanted["status"]["replicas"].is_null() {
+        wanted["status"]["replicas"] = json!(0);
     }
 }
 

@@ -11,7 +11,6 @@ use super::options::WriteOptions;
 use super::representation::{Representation, respond_value};
 use super::write::Target;
 use super::{Api, subresource};
-use crate::object::meta;
 use crate::schema::decode::Expected;
 use crate::schema::default::apply_defaults;
 use crate::status::Status;
@@ -55,9 +54,7 @@ impl Api {
             "tokenreviews" => self.reviews.token_review(body).await?,
             "bindings" => {
                 let Some(pods) = self.registry.lookup("", "v1", "pods") else { return Err(Status::no_such_resource()) };
-                let name = meta(&body, "name").to_owned();
-                let target = Target { resource: pods, name, subresource: "binding".into(), ..target };
-                return match self.subresource(&target, parts, bytes).await? {
+                return match self.bind(&target, pods, parts, bytes).await? {
                     subresource::Answer::Value(code, value) => respond_value(code, &value, form),
                     _ => Err(Status::internal("a binding answers with a Status")),
                 };

@@ -69,7 +69,7 @@ impl Target {
             operation,
             object,
             old,
-            options: self.options.shown.clone(),
+            options: self.options_of(operation),
             dry_run: self.options.dry_run,
             reinvocation: crate::admission::Reinvocation::default(),
         }
@@ -86,6 +86,20 @@ impl Target {
             self.context.guard_new(&object);
         }
         object
+    }
+
+    /// The options as reviews show them. A patch is a create or an update by then, and has the options of one.
+    fn options_of(&self, operation: Operation) -> Value {
+        let mut shown = self.options.shown.clone();
+        let kind = match operation {
+            Operation::Create => "CreateOptions",
+            _ => "UpdateOptions",
+        };
+        if let (true, Some(fields)) = (shown["kind"] == "PatchOptions", shown.as_object_mut()) {
+            fields.insert("kind".into(), kind.into());
+            fields.remove("force");
+        }
+        shown
     }
 
     fn not_found(&self) -> Status {
@@ -138,6 +152,13 @@ impl Api {
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
         let mut object = target.mutated(&mut write);
+        let given = meta(&object, "namespace");
+        if resource.namespaced && !given.is_empty() && given != target.namespace {
+            return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        }
+        if !meta(&object, "resourceVersion").is_empty() {
+            return Err(Status::unclassified("resourceVersion should not be set on objects to be created"));
+        }
         self.fill_system_fields(&mut object);
         target.name = meta(&object, "name").to_owned();
         default::apply_defaults(&mut object, &resource);
@@ -243,7 +264,9 @@ impl Api {
             fields::track(self, target, &schema, Some(&before), &mut new).await;
         }
         let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
-        self.admission.mutate(&mut write).await?;
+        if !target.options.is_admitted {
+            self.admission.mutate(&mut write).await?;
+        }
         let mut new = target.mutated(&mut write);
         default::apply_defaults(&mut new, resource);
         strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
@@ -257,7 +280,10 @@ impl Api {
             validation::warnings::update(resource, &new, &before).into_iter().for_each(|warning| target.context.trace.warn(warning));
         }
         write.object = Some(new);
-        let admitted = self.admission.validate(&write).await;
+        let admitted = match target.options.is_admitted {
+            true => Ok(()),
+            false => self.admission.validate(&write).await,
+        };
         let mut new = write.object.take().unwrap_or_default();
         if let Err(status) = admitted {
             strategy::settle(self, resource, &before, &new, false);

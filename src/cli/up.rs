@@ -155,6 +155,9 @@ pub struct Up {
     /// Admission plugins to turn off
     #[arg(long, value_name = "LIST", env = "USHER_DISABLE_ADMISSION_PLUGINS")]
     pub disable_admission_plugins: Option<String>,
+    /// An AdmissionConfiguration: what admission plugins are configured with
+    #[arg(long, value_name = "FILE", env = "USHER_ADMISSION_CONTROL_CONFIG_FILE")]
+    pub admission_control_config_file: Option<PathBuf>,
     /// A directory of policies, bindings and webhook configurations that are in force from the first request
     #[arg(long, value_name = "DIR", env = "USHER_POLICIES")]
     pub policies: Option<PathBuf>,
@@ -272,6 +275,7 @@ impl Up {
             authorization_webhook_config_file: self.authorization_webhook_config_file.or(file.authorization_webhook_config_file),
             authorization_config: self.authorization_config.or(file.authorization_config),
             enable_admission_plugins: self.enable_admission_plugins.or(file.enable_admission_plugins),
+            admission_control_config_file: self.admission_control_config_file.or(file.admission_control_config_file),
             disable_admission_plugins: self.disable_admission_plugins.or(file.disable_admission_plugins),
             policies: self.policies.or(file.policies),
             service_map: self.service_map.or(file.service_map),
@@ -330,6 +334,10 @@ impl Up {
             listen.parse().map_err(|_| format!("--listen takes an address and a port such as 127.0.0.1:6443, not {listen:?}"))?;
         builder.listen = Some(address);
         builder.identity = self.identity()?;
+        if let Some(file) = &self.admission_control_config_file {
+            crate::admission::configuration::read(file, &mut builder.admission)
+                .map_err(|why| format!("--admission-control-config-file: {why}"))?;
+        }
         builder.admission.enable = self.enable_admission_plugins.as_deref().map(list).unwrap_or_default();
         builder.admission.policies = self.policies.clone();
         builder.admission.services = Arc::new(service_map(self.service_map.as_deref().unwrap_or_default())?);

@@ -16,7 +16,9 @@ pub fn configuration(configuration: &Value, errors: &mut Errors) {
     for (i, webhook) in webhooks.iter().enumerate() {
         let path = list.index(i);
         let name = text(webhook, "name");
-        if names::subdomain(name).is_empty() && name.split('.').count() < 3 {
+        if name.is_empty() {
+            errors.push(FieldError::required(path.field("name"), ""));
+        } else if names::subdomain(name).is_empty() && name.split('.').count() < 3 {
             errors.push(invalid(&path.field("name"), name, "should be a domain with at least three segments separated by dots"));
         } else {
             errors.extend(names::subdomain(name).into_iter().map(|why| invalid(&path.field("name"), name, why)));
@@ -31,7 +33,10 @@ pub fn configuration(configuration: &Value, errors: &mut Errors) {
         }
         one_of(errors, webhook, &path, "failurePolicy", false, &["Fail", "Ignore"]);
         one_of(errors, webhook, &path, "matchPolicy", false, &["Equivalent", "Exact"]);
-        one_of(errors, webhook, &path, "sideEffects", true, &["None", "NoneOnDryRun"]);
+        match text(webhook, "sideEffects").is_empty() {
+            true => errors.push(FieldError::required(path.field("sideEffects"), "must specify one of None, NoneOnDryRun")),
+            false => one_of(errors, webhook, &path, "sideEffects", true, &["None", "NoneOnDryRun"]),
+        }
         one_of(errors, webhook, &path, "reinvocationPolicy", false, &["IfNeeded", "Never"]);
         if let Some(seconds) = field::number(webhook, "timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
             let why = "the timeout value must be between 1 and 30 seconds";
@@ -108,11 +113,27 @@ pub fn rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) 
     if resources.is_empty() {
         errors.push(FieldError::required(list, ""));
     }
-    for (i, _) in resources.iter().enumerate().filter(|(_, r)| r.as_str().is_none_or(str::is_empty)) {
-        errors.push(FieldError::required(list.index(i), ""));
+    let words: Vec<&str> = resources.iter().map(|r| r.as_str().unwrap_or_default()).collect();
+    for (i, word) in words.iter().enumerate() {
+        if word.is_empty() {
+            errors.push(FieldError::required(list.index(i), ""));
+        }
+        let Some((resource, subresource)) = word.split_once('/') else { continue };
+        // Only what was said before makes a later one superfluous.
+        for wide in [format!("{resource}/*"), format!("*/{subresource}")] {
+            if words[..i].contains(&wide.as_str()) {
+                errors.push(invalid(&list.index(i), word, format!("if '{wide}' is present, must not specify {word}")));
+            }
+        }
     }
-    if resources.len() > 1 && resources.iter().any(|r| r == "*/*") {
+    if resources.len() > 1 && words.contains(&"*/*") {
         let why = "if '*/*' is present, must not specify other resources";
+        errors.push(FieldError::invalid(list, &Value::from(resources.to_vec()), why));
+    }
+    // As a real server has it, the last resource without a subresource decides.
+    let plain = words.iter().rev().find(|word| !word.is_empty() && !word.contains('/'));
+    if words.contains(&"*") && plain.is_some_and(|word| *word != "*") {
+        let why = "if '*' is present, must not specify other resources without subresources";
         errors.push(FieldError::invalid(list, &Value::from(resources.to_vec()), why));
     }
     one_of(errors, rule, path, "scope", false, &["*", "Cluster", "Namespaced"]);
@@ -124,17 +145,18 @@ pub fn client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
         (true, None) => url(text(config, "url"), &path.field("url"), errors),
         (false, Some(service)) => {
             let path = path.field("service");
-            for name in ["name", "namespace"] {
+            // A real server complains of the one where the other is missing.
+            for (told, name) in [("name", "namespace"), ("namespace", "name")] {
                 if text(service, name).is_empty() {
-                    errors.push(FieldError::required(path.field(name), format!("service {name} is required")));
+                    errors.push(FieldError::required(path.field(told), ""));
                 }
-            }
-            if has(service, "path") {
-                service_path(text(service, "path"), &path.field("path"), errors);
             }
             if let Some(port) = field::number(service, "port").filter(|p| !(1..=65535).contains(p)) {
                 let why = "port is not valid: must be between 1 and 65535, inclusive";
                 errors.push(FieldError::invalid(path.field("port"), &port.into(), why));
+            }
+            if has(service, "path") {
+                service_path(text(service, "path"), &path.field("path"), errors);
             }
         }
         _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
@@ -142,38 +164,92 @@ pub fn client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn service_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    if matches!(value, "" | "/") {
+        return;
+    }
+    if value == "//" {
+        errors.push(invalid(path, value, "segment[0] may not be empty"));
+        return;
+    }
     if !value.starts_with('/') {
         errors.push(invalid(path, value, "must start with a '/'"));
-    } else if value != "/" {
-        for (i, segment) in value.trim_start_matches('/').trim_end_matches('/').split('/').enumerate() {
-            if segment.is_empty() {
-                errors.push(invalid(path, value, format!("segment[{i}] may not be empty")));
-            }
+    }
+    // The first character is taken for the slash, whatever it is.
+    let rest = value.char_indices().nth(1).map_or("", |(at, _)| &value[at..]);
+    for (i, segment) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
+        if segment.is_empty() {
+            errors.push(invalid(path, value, format!("segment[{i}] may not be empty")));
+            continue;
         }
+        errors.extend(names::subdomain(segment).into_iter().map(|why| invalid(path, value, format!("segment[{i}]: {why}"))));
     }
 }
 
 fn url(value: &str, path: &Path<'_>, errors: &mut Errors) {
-    let Ok(uri) = value.parse::<http::Uri>() else {
-        errors.push(FieldError::required(path, format!("url must be a valid URL: parse {value:?}: invalid URI{FORMAT}")));
-        return;
+    let parts = match Parts::of(value) {
+        Ok(parts) => parts,
+        Err(why) => {
+            errors.push(FieldError::required(path, format!("url must be a valid URL: parse {value:?}: {why}{FORMAT}")));
+            return;
+        }
     };
-    let scheme = uri.scheme_str().unwrap_or_default();
-    if scheme != "https" {
-        errors.push(invalid(path, scheme, format!("'https' is the only allowed URL scheme{FORMAT}")));
+    if parts.scheme != "https" {
+        errors.push(invalid(path, parts.scheme, format!("'https' is the only allowed URL scheme{FORMAT}")));
     }
-    if uri.host().is_none_or(str::is_empty) {
-        errors.push(invalid(path, "", format!("host must be specified{FORMAT}")));
+    if parts.host.is_empty() {
+        errors.push(invalid(path, parts.host, format!("host must be specified{FORMAT}")));
     }
-    if uri.authority().is_some_and(|a| a.as_str().contains('@')) {
-        errors.push(invalid(path, value, "user information is not permitted in the URL"));
+    if !parts.user.is_empty() {
+        errors.push(invalid(path, parts.user, "user information is not permitted in the URL"));
     }
-    if value.contains('#') {
-        errors.push(invalid(path, value, "fragments are not permitted in the URL"));
+    if !parts.fragment.is_empty() {
+        errors.push(invalid(path, parts.fragment, "fragments are not permitted in the URL"));
     }
-    if uri.query().is_some() {
-        errors.push(invalid(path, value, "query parameters are not permitted in the URL"));
+    if !parts.query.is_empty() {
+        errors.push(invalid(path, parts.query, "query parameters are not permitted in the URL"));
     }
+}
+
+/// The parts of a URL, taken apart as leniently as a real server does.
+struct Parts<'a> {
+    scheme: &'a str,
+    user: &'a str,
+    host: &'a str,
+    query: &'a str,
+    fragment: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(value: &'a str) -> Result<Parts<'a>, String> {
+        if value.chars().any(|c| c.is_ascii_control()) {
+            return Err("net/url: invalid control character in URL".into());
+        }
+        let (rest, fragment) = value.split_once('#').unwrap_or((value, ""));
+        let (scheme, rest) = match rest.split_once(':') {
+            Some(("", _)) => return Err("missing protocol scheme".into()),
+            Some((scheme, rest)) if is_scheme(scheme) => (scheme, rest),
+            Some((first, _)) if !first.contains(['/', '?']) => return Err("first path segment in URL cannot contain colon".into()),
+            _ => ("", rest),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
+        let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        if let Some(odd) = host.chars().find(|c| matches!(c, ' ' | '"' | '<' | '>')) {
+            return Err(format!("invalid character {:?} in host name", odd.to_string()));
+        }
+        let port = match host.rsplit_once(']') {
+            Some((_, port)) => port.strip_prefix(':').unwrap_or_default(),
+            None => host.rsplit_once(':').map_or("", |(_, port)| port),
+        };
+        if !port.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(format!("invalid port \":{port}\" after host"));
+        }
+        Ok(Parts { scheme, user, host, query, fragment })
+    }
+}
+
+fn is_scheme(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
 /// The conditions of a webhook or policy: names and expressions.
@@ -189,7 +265,7 @@ pub fn match_conditions(value: &Value, path: &Path<'_>, site: Site, errors: &mut
         if source.trim().is_empty() {
             errors.push(FieldError::required(path.field("expression"), ""));
         } else {
-            expression_of_type(source, &usher_cel::Type::Bool, "bool", site, &path.field("expression"), errors);
+            expression_of_type(source.trim(), &usher_cel::Type::Bool, "bool", site, &path.field("expression"), errors);
         }
         let name = text(condition, "name");
         if name.is_empty() {
@@ -206,8 +282,8 @@ pub fn match_conditions(value: &Value, path: &Path<'_>, site: Site, errors: &mut
 /// An expression that must compile to a type.
 pub fn expression_of_type(source: &str, wanted: &usher_cel::Type, name: &str, site: Site, path: &Path<'_>, errors: &mut Errors) {
     match expression::environment(site).compile(source) {
-        Ok(program) if program.output_type() == wanted || *program.output_type() == usher_cel::Type::Dyn => {}
-        Ok(_) => errors.push(invalid(path, source, format!("must evaluate to {name}"))),
+        Ok(program) if program.output_type() == wanted => {}
+        Ok(program) => errors.push(invalid(path, source, format!("must evaluate to {name} but got {}", program.output_type()))),
         Err(error) => errors.push(invalid(path, source, expression::compile_error(&error))),
     }
 }

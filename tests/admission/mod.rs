@@ -3,6 +3,7 @@
 mod library;
 mod plugins;
 mod policies;
+mod reviews;
 pub(crate) mod server;
 mod trace;
 mod webhooks;

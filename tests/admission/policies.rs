@@ -179,3 +179,131 @@ async fn what_an_expression_gets_wrong_about_its_kinds_is_told_in_the_status() {
     }
     panic!("no status");
 }
+
+#[tokio::test]
+async fn what_a_mutating_policy_gets_wrong_is_told_in_the_words_of_a_real_server() {
+    let (_server, client) = server().await;
+    let apply = |expression: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
+    let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+    // As observed: the mutation, the code, and what is told of it.
+    for (name, mutation, code, words) in [
+        (
+            "unknown",
+            apply("Object{foo: 'x'}"),
+            403,
+            "error applying patch: failed to convert patch object to typed object: .foo: field not declared in schema",
+        ),
+        (
+            "typed",
+            apply("Object{data: 'x'}"),
+            403,
+            "error applying patch: failed to convert patch object to typed object: .data: expected map, got &{x}",
+        ),
+        (
+            "mismatch",
+            apply("Object{metadata: Object.spec{}}"),
+            403,
+            "type mismatch: unexpected type name \"Object.spec\", expected \"Object.metadata\", which matches field name path from root Object type",
+        ),
+        (
+            "error",
+            apply("Object{data: {'z': object.data.nope}}"),
+            403,
+            "expression 'Object{data: {'z': object.data.nope}}' resulted in error: no such key: nope",
+        ),
+        (
+            "missing",
+            patch("[JSONPatch{op: 'remove', path: '/data/nope'}]"),
+            403,
+            "JSON Patch: error in remove for path: '/data/nope': Unable to remove nonexistent key: nope: missing value",
+        ),
+        ("strict", patch("[JSONPatch{op: 'add', path: '/foo', value: 'x'}]"), 500, "strict decoding error: unknown field \"foo\""),
+    ] {
+        policy(&client, "MutatingAdmissionPolicy", name, json!({"mutations": [mutation]}), json!({})).await;
+        let refused = create(&configmaps(&client), configmap("w", name)).await.unwrap_err();
+        let expected = match code {
+            403 => format!("policy '{name}' with binding '{name}-b' denied request: {words}"),
+            _ => format!("Internal error occurred: {words}"),
+        };
+        assert_eq!((refused.code, refused.message), (code, expected));
+        assert_eq!(refused.reason, if code == 403 { "Invalid" } else { "InternalError" });
+    }
+    // A test that fails is how a patch says "not here", and one that fails open leaves the others in force.
+    let tested = patch("[JSONPatch{op: 'test', path: '/data/k', value: 'zz'}, JSONPatch{op: 'add', path: '/data/z', value: '9'}]");
+    policy(&client, "MutatingAdmissionPolicy", "tested", json!({"mutations": [tested]}), json!({})).await;
+    assert_eq!(create(&configmaps(&client), configmap("tested", "tested")).await.unwrap()["data"], json!({"k": "v"}));
+    let both = json!({"failurePolicy": "Ignore", "mutations": [apply("Object{data: {'z': object.data.nope}}"), apply("Object{data: {'y': '1'}}")]});
+    policy(&client, "MutatingAdmissionPolicy", "half", both, json!({})).await;
+    assert_eq!(create(&configmaps(&client), configmap("half", "half")).await.unwrap()["data"], json!({"k": "v", "y": "1"}));
+}
+
+#[tokio::test]
+async fn expressions_are_refused_for_their_type_in_the_words_of_a_real_server() {
+    let (_server, client) = server().await;
+    let policies = api(&client, GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", None);
+    let rules =
+        json!({"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]});
+    // As observed: what is added to the spec, and what is told of it.
+    for (spec, words) in [
+        (
+            json!({"validations": [{"expression": "'x'"}]}),
+            "spec.validations[0].expression: Invalid value: \"'x'\": must evaluate to bool but got string",
+        ),
+        (
+            json!({"validations": [{"expression": "object.metadata.name"}]}),
+            "spec.validations[0].expression: Invalid value: \"object.metadata.name\": must evaluate to bool but got dyn",
+        ),
+        (
+            json!({"validations": [{"expression": "true", "messageExpression": "1"}]}),
+            "spec.validations[0].messageExpression: Invalid value: \"1\": must evaluate to string but got int",
+        ),
+        (
+            json!({"validations": [{"expression": "true", "messageExpression": " "}]}),
+            "spec.validations[0].messageExpression: Invalid value: \" \": must be non-empty if specified",
+        ),
+        (
+            json!({"validations": [{"expression": "true", "message": "a\nb"}]}),
+            "spec.validations[0].message: Invalid value: \"a\\nb\": must not contain line breaks",
+        ),
+        (
+            json!({"validations": [{"expression": "true"}], "auditAnnotations": [{"key": "k", "valueExpression": "1"}]}),
+            "spec.auditAnnotations[0].valueExpression: Invalid value: \"1\": must evaluate to one of [string null_type] but got int",
+        ),
+        (
+            json!({"validations": [{"expression": "true"}], "variables": [{"name": "a-b", "expression": "1"}]}),
+            "spec.variables[0].name: Invalid value: \"a-b\": must be a valid CEL identifier",
+        ),
+        (
+            json!({"validations": [{"expression": "true"}], "paramKind": {"apiVersion": "1/2/3", "kind": "X"}}),
+            "spec.paramKind.apiVersion: Invalid value: \"1/2/3\": unexpected GroupVersion string: 1/2/3",
+        ),
+    ] {
+        let mut full = spec;
+        full["matchConstraints"] = rules.clone();
+        let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "bad"}, "spec": full});
+        let refused = create(&policies, object).await.unwrap_err();
+        assert_eq!(refused.message, format!("ValidatingAdmissionPolicy.admissionregistration.k8s.io \"bad\" is invalid: {words}"));
+    }
+}
+
+#[tokio::test]
+async fn a_variable_that_fails_is_named_and_an_unknown_kind_of_parameters_is_the_policys_fault() {
+    let (_server, client) = server().await;
+    let spec =
+        json!({"variables": [{"name": "a", "expression": "object.data.nope"}], "validations": [{"expression": "variables.a == 'v'"}]});
+    validating(&client, "var", spec, deny()).await;
+    let refused = create(&configmaps(&client), configmap("w", "var")).await.unwrap_err();
+    assert!(
+        refused.message.ends_with("resulted in error: composited variable \"a\" fails to evaluate: no such key: nope"),
+        "{}",
+        refused.message
+    );
+    let spec = json!({"paramKind": {"apiVersion": "nope.io/v1", "kind": "Nope"}, "validations": [{"expression": "true"}]});
+    let binding = json!({"validationActions": ["Deny"], "paramRef": {"name": "x", "parameterNotFoundAction": "Deny"}});
+    validating(&client, "unknown", spec, binding).await;
+    let refused = create(&configmaps(&client), configmap("w", "unknown")).await.unwrap_err();
+    assert_eq!(
+        refused.message,
+        "configmaps \"w\" is forbidden: ValidatingAdmissionPolicy 'unknown' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'nope.io/v1, Kind=Nope'"
+    );
+}

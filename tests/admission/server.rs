@@ -23,6 +23,8 @@ pub enum Reply {
     Response(Value),
     /// Anything else: code, content type, body.
     Raw(u16, &'static str, String),
+    /// The same with headers: code, headers, body.
+    With(u16, Vec<(&'static str, String)>, String),
     /// Nothing, for as long as this.
     Hang(std::time::Duration),
 }
@@ -69,6 +71,13 @@ impl Webhooks {
                 };
                 match reply {
                     Reply::Raw(code, media, body) => response(code, media, body),
+                    Reply::With(code, headers, body) => {
+                        let mut response = response(code, "text/plain", body);
+                        for (name, value) in headers {
+                            response.headers_mut().insert(name, value.parse().unwrap());
+                        }
+                        response
+                    }
                     Reply::Hang(time) => {
                         tokio::time::sleep(time).await;
                         response(200, "application/json", "{}".into())

@@ -89,32 +89,58 @@ async fn a_review_has_the_form_that_was_recorded() {
 #[tokio::test]
 async fn every_way_to_fail_has_the_words_of_a_real_server() {
     let (_server, client, hooks) = server().await;
-    hooks.on("/500", |_| Reply::Raw(500, "text/plain", "boom".into()));
     hooks.on("/slow", |_| Reply::Hang(Duration::from_secs(3)));
     hooks.on("/uid", |_| Reply::Response(json!({"uid": "wrong", "allowed": true})));
-    hooks.on("/html", |_| Reply::Raw(200, "text/html; charset=utf-8", "<html></html>".into()));
-    hooks.on("/garbage", |_| Reply::Raw(200, "application/json", "garbage".into()));
-    hooks.on("/redirect", |_| Reply::Raw(302, "text/plain", String::new()));
+    const STRING: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+    // As observed: name, code, media type, body, what is told.
+    let answers: [(&str, u16, &str, &str, &str); 12] = [
+        ("e500", 500, "text/plain", "boom", "an error on the server (\"boom\") has prevented the request from succeeding"),
+        ("e503", 503, "text/plain", "busy", "the server is currently unable to handle the request"),
+        ("e404", 404, "text/plain", "404 page not found", "the server could not find the requested resource"),
+        ("html", 200, "text/html; charset=utf-8", "<html></html>", STRING),
+        ("garbage", 200, "application/json", "garbage", STRING),
+        ("cut", 200, "application/json", "{", "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+        ("empty", 200, "application/json", "", "0-length response with status code: 200 and content type: application/json"),
+        ("nowhere", 302, "text/plain", "", "the server responded with the status code 302 but did not return more information"),
+        (
+            "kind",
+            200,
+            "application/json",
+            "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}",
+            "no kind \"Pod\" is registered for version \"v1\" in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:74\"",
+        ),
+        (
+            "version",
+            200,
+            "application/json",
+            "{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1beta1\",\"response\":{\"allowed\":true}}",
+            "converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
+        ),
+        (
+            "type",
+            200,
+            "application/json",
+            "{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"response\":{\"allowed\":\"yes\"}}",
+            "json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool",
+        ),
+        (
+            "status",
+            403,
+            "application/json",
+            "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"message\":\"own words\"}",
+            "own words",
+        ),
+    ];
     let mut slow = hooks.entry("slow", "/slow");
     slow["timeoutSeconds"] = json!(1);
     let port = hooks.port;
-    let cases = [
-        (
-            hooks.entry("e500", "/500"),
-            "failed to call webhook: an error on the server (\"boom\") has prevented the request from succeeding".to_owned(),
-        ),
-        (slow, format!("failed to call webhook: Post \"https://127.0.0.1:{port}/slow?timeout=1s\": context deadline exceeded")),
-        (hooks.entry("html", "/html"), "failed to call webhook: serializer for text/html; charset=utf-8 doesn't exist".into()),
-        (
-            hooks.entry("garbage", "/garbage"),
-            "failed to call webhook: couldn't get version/kind; json parse error: invalid character 'g' looking for beginning of value"
-                .into(),
-        ),
-        (
-            hooks.entry("redirect", "/redirect"),
-            "failed to call webhook: the server responded with the status code 302 but did not return more information".into(),
-        ),
-    ];
+    let mut cases =
+        vec![(slow, format!("failed to call webhook: Post \"https://127.0.0.1:{port}/slow?timeout=1s\": context deadline exceeded"))];
+    for (name, code, media, body, words) in answers {
+        let path = format!("/{name}");
+        hooks.on(&path, move |_| Reply::Raw(code, media, body.to_owned()));
+        cases.push((hooks.entry(name, &path), format!("failed to call webhook: {words}")));
+    }
     for (entry, words) in cases {
         let name = entry["name"].as_str().unwrap().trim_end_matches(".example.com").to_owned();
         configure(&client, false, &name, vec![entry]).await;
@@ -165,6 +191,98 @@ async fn transport_failures_are_told_in_a_real_servers_words_and_can_be_ignored(
         "{}",
         failed.message
     );
+}
+
+#[tokio::test]
+async fn a_patch_that_cannot_be_read_is_a_failed_call_and_one_that_does_not_fit_is_an_internal_error() {
+    let (_server, client, hooks) = server().await;
+    let encoded = |patch: &str| base64::engine::general_purpose::STANDARD.encode(patch);
+    // As observed: the patch, what is told, and whether the failure policy can excuse it.
+    for (name, patch, words, excusable) in [
+        (
+            "garbage",
+            "garbage",
+            "received undecodable patch in webhook response: invalid character 'g' looking for beginning of value",
+            true,
+        ),
+        (
+            "object",
+            "{}",
+            "received undecodable patch in webhook response: json: cannot unmarshal object into Go value of type jsonpatch.Patch",
+            true,
+        ),
+        (
+            "element",
+            "[5]",
+            "received undecodable patch in webhook response: json: cannot unmarshal number into Go value of type jsonpatch.Operation",
+            true,
+        ),
+        (
+            "missing",
+            r#"[{"op":"remove","path":"/data/nope"}]"#,
+            "error in remove for path: '/data/nope': Unable to remove nonexistent key: nope: missing value",
+            false,
+        ),
+        ("op", r#"[{"op":5,"path":"/data"}]"#, "Unexpected kind: unknown", false),
+        (
+            "kind",
+            r#"[{"op":"replace","path":"/kind","value":"Nope"}]"#,
+            "no kind \"Nope\" is registered for version \"v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            false,
+        ),
+    ] {
+        let answer = encoded(patch);
+        let path = format!("/{name}");
+        hooks.on(&path, move |_| Reply::Response(json!({"allowed": true, "patchType": "JSONPatch", "patch": answer})));
+        let open = format!("{name}-open");
+        let mut lenient = hooks.entry(&open, &path);
+        lenient["failurePolicy"] = json!("Ignore");
+        configure(&client, true, name, vec![hooks.entry(name, &path), lenient]).await;
+        let failed = create(&configmaps(&client), configmap("w", name)).await.unwrap_err();
+        let call = if excusable { format!("failed calling webhook \"{name}.example.com\": ") } else { String::new() };
+        assert_eq!(failed.message, format!("Internal error occurred: {call}{words}"));
+        assert_eq!(create(&configmaps(&client), configmap(&open, &open)).await.is_ok(), excusable, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_followed_and_a_webhook_that_asks_for_patience_gets_it_within_its_timeout() {
+    let (_server, client, hooks) = server().await;
+    hooks.on("/there", |_| allow());
+    let target = format!("https://127.0.0.1:{}/there", hooks.port);
+    hooks.on("/moved", move |_| Reply::With(307, vec![("location", target.clone())], String::new()));
+    configure(&client, false, "moved", vec![hooks.entry("moved", "/moved")]).await;
+    assert!(create(&configmaps(&client), configmap("w", "moved")).await.is_ok());
+    assert_eq!(hooks.count("/there"), 1);
+    hooks.on("/busy", |_| Reply::With(429, vec![("retry-after", "1".into())], "busy".into()));
+    let mut busy = hooks.entry("busy", "/busy");
+    busy["timeoutSeconds"] = json!(2);
+    configure(&client, false, "busy", vec![busy]).await;
+    let failed = create(&configmaps(&client), configmap("x", "busy")).await.unwrap_err();
+    assert!(failed.message.ends_with("context deadline exceeded"), "{}", failed.message);
+    assert_eq!(hooks.count("/busy"), 2);
+}
+
+#[tokio::test]
+async fn a_patch_moves_no_object_to_another_namespace_and_gives_it_no_revision() {
+    let (_server, client, hooks) = server().await;
+    for (name, patch, words) in [
+        (
+            "elsewhere",
+            json!([{"op": "replace", "path": "/metadata/namespace", "value": "kube-system"}]),
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            "revision",
+            json!([{"op": "add", "path": "/metadata/resourceVersion", "value": "5"}]),
+            "resourceVersion should not be set on objects to be created",
+        ),
+    ] {
+        let path = format!("/{name}");
+        hooks.on(&path, move |_| patched(patch.clone()));
+        configure(&client, true, name, vec![hooks.entry(name, &path)]).await;
+        assert_eq!(create(&configmaps(&client), configmap("w", name)).await.unwrap_err().message, words);
+    }
 }
 
 #[tokio::test]

@@ -93,7 +93,11 @@ impl<'a, const TRACE: bool> Evaluator<'a, '_, TRACE> {
     /// Runs the expression behind `variables.name`, unless that has been done before.
     fn policy_variable(&mut self, name: &str) -> Answer<'a> {
         let (activation, budget) = (self.activation, &mut *self.budget);
-        let found = activation.variable(name, |program| program.evaluate(activation, budget).map(|e| e.value));
+        let found = activation.variable(name, |program| match program.evaluate(activation, budget) {
+            Ok(evaluation) => Ok(evaluation.value),
+            Err(EvalError::Failed(why)) => Err(failed(format!("composited variable \"{name}\" fails to evaluate: {why}"))),
+            Err(stopped) => Err(stopped),
+        });
         found.unwrap_or_else(|| Err(failed(format!("no such key: {name}"))))
     }
 

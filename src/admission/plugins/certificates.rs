@@ -1,5 +1,5 @@
-//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction`: who may approve and sign for which signer, and that
-//! nobody gets a certificate of the group that is allowed everything.
+//! `CertificateApproval`, `CertificateSigning`, `ClusterTrustBundleAttest` and `CertificateSubjectRestriction`: who may approve, sign and
+//! attest for which signer, and that nobody gets a certificate of the group that is allowed everything.
 
 use std::sync::Arc;
 
@@ -86,6 +86,33 @@ impl Validate for CertificateSigning {
             match may(&*self.0, &write.user, "sign", signer).await {
                 true => Ok(()),
                 false => Err(write.forbidden(format!("user not permitted to sign requests with signerName {signer:?}"))),
+            }
+        })
+    }
+}
+
+/// The plugin `ClusterTrustBundleAttest`: who may publish trust for which signer.
+pub struct ClusterTrustBundleAttest(pub Arc<dyn Authorizer>);
+
+impl Validate for ClusterTrustBundleAttest {
+    fn name(&self) -> &'static str {
+        "ClusterTrustBundleAttest"
+    }
+
+    fn handles(&self, write: &Write) -> bool {
+        write.is("certificates.k8s.io", "clustertrustbundles")
+            && matches!(write.operation, Operation::Create | Operation::Update)
+            && write.object()["spec"]["signerName"].as_str().is_some_and(|signer| !signer.is_empty())
+            // What keeps its meaning needs no permission: storage migration, garbage collection.
+            && (write.operation == Operation::Create || write.object()["spec"] != write.old()["spec"])
+    }
+
+    fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let signer = write.object()["spec"]["signerName"].as_str().unwrap_or_default();
+            match may(&*self.0, &write.user, "attest", signer).await {
+                true => Ok(()),
+                false => Err(write.forbidden(format!("user not permitted to attest for signerName {signer:?}"))),
             }
         })
     }

@@ -84,14 +84,19 @@ impl Validate for EventRateLimit {
     fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             let now = Instant::now();
+            // Each limit takes its part, also where another one has refused already.
+            let mut reached: Vec<String> = Vec::new();
             for (index, limit) in self.limits.iter().enumerate() {
                 let key = key(limit, write);
                 if !self.take(index, &key, now) {
-                    let text = format!("limit reached on type {} for key {key}", limit.kind);
-                    return Err(Status::new(429, "TooManyRequests", text).retry_after(1));
+                    reached.push(format!("limit reached on type {} for key {key}", limit.kind));
                 }
             }
-            Ok(())
+            match reached.as_slice() {
+                [] => Ok(()),
+                [one] => Err(Status::new(429, "TooManyRequests", format!("Too many requests: {one}"))),
+                many => Err(Status::new(429, "TooManyRequests", format!("Too many requests: [{}]", many.join(", ")))),
+            }
         })
     }
 }

@@ -9,7 +9,6 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::pod::containers;
 use crate::admission::webhook::Caller;
 use crate::admission::webhook::configuration::{Hook, Hooks};
 use crate::admission::{Operation, Validate, Write};
@@ -73,7 +72,7 @@ impl ImagePolicyWebhook {
         );
         let received = tokio::time::timeout(Duration::from_secs(hook.timeout_seconds), post).await;
         let received = received.map_err(|_| format!("Post \"{}\": context deadline exceeded", backend.url))??;
-        let status = received.decode()?["status"].clone();
+        let status = received.value()?["status"].clone();
         let seconds = if status["allowed"] == true { backend.allow_ttl } else { backend.deny_ttl };
         let mut remembered = self.remembered.lock();
         if remembered.len() >= MAX_REMEMBERED {
@@ -86,7 +85,12 @@ impl ImagePolicyWebhook {
 
 fn review(write: &Write) -> Value {
     let pod = write.object();
-    let images: Vec<Value> = containers(&pod["spec"]).map(|c| json!({"image": c["image"]})).collect();
+    let lists: &[&str] = match write.subresource.as_str() {
+        "" => &["containers", "initContainers"],
+        _ => &["ephemeralContainers"],
+    };
+    let containers = lists.iter().flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten());
+    let images: Vec<Value> = containers.map(|c| json!({"image": c["image"]})).collect();
     let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
     let passed: serde_json::Map<String, Value> =
         annotations.filter(|(key, _)| key.contains(".image-policy.k8s.io/")).map(|(k, v)| (k.clone(), v.clone())).collect();

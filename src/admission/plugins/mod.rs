@@ -1,6 +1,7 @@
 //! Kubernetes' built-in admission plugins, one file each, under Kubernetes' names and with its messages. Which of them run is decided
 //! in [`super::registry`].
 
+pub mod always;
 pub mod always_pull_images;
 pub mod certificates;
 mod default_class;
@@ -21,8 +22,10 @@ pub mod owner_references_permission_enforcement;
 pub mod persistent_volume_claim_resize;
 pub mod pod;
 pub mod pod_node_selector;
+pub mod pod_resize_validator;
 pub mod pod_security;
 pub mod pod_toleration_restriction;
+pub mod pod_topology_labels;
 pub mod priority;
 pub mod resource_quota;
 pub mod resources;

@@ -7,7 +7,18 @@ use crate::admission::{Cluster, Mutate, Write};
 use crate::status::Status;
 
 /// The plugin.
-pub struct PodNodeSelector(pub Cluster);
+pub struct PodNodeSelector {
+    /// The cluster, for the namespace's annotation.
+    pub cluster: Cluster,
+    /// What the configuration says, by namespace; `clusterDefaultNodeSelector` is for all that have no annotation.
+    pub selectors: Vec<(String, String)>,
+}
+
+impl PodNodeSelector {
+    fn configured(&self, namespace: &str) -> Option<&str> {
+        self.selectors.iter().find(|(name, _)| name == namespace).map(|(_, selector)| selector.as_str())
+    }
+}
 
 impl Mutate for PodNodeSelector {
     fn name(&self) -> &'static str {
@@ -20,14 +31,20 @@ impl Mutate for PodNodeSelector {
 
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
-            let Some(namespace) = self.0.namespace(&write.namespace) else { return Ok(()) };
-            let selector = namespace.value()["metadata"]["annotations"]["scheduler.alpha.kubernetes.io/node-selector"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            match merge(&selector, &mut write.object_mut()["spec"]) {
-                true => Ok(()),
-                false => Err(write.forbidden("pod node label selector conflicts with its namespace node label selector")),
+            let Some(namespace) = self.cluster.namespace(&write.namespace) else { return Ok(()) };
+            let annotation = namespace.value()["metadata"]["annotations"]["scheduler.alpha.kubernetes.io/node-selector"].as_str();
+            let selector = annotation.or_else(|| self.configured("clusterDefaultNodeSelector")).unwrap_or_default().to_owned();
+            if !merge(&selector, &mut write.object_mut()["spec"]) {
+                return Err(write.forbidden("pod node label selector conflicts with its namespace node label selector"));
+            }
+            // What the configuration says of a namespace bounds what its Pods may select.
+            let Some(allowed) = self.configured(&write.namespace) else { return Ok(()) };
+            let mut bounds = json!({"nodeSelector": {}});
+            merge(allowed, &mut bounds);
+            let contradicts = |(key, value): (&String, &Value)| bounds["nodeSelector"].get(key).is_none_or(|bound| bound != value);
+            match write.object()["spec"]["nodeSelector"].as_object().into_iter().flatten().any(contradicts) {
+                true => Err(write.forbidden("pod node label selector labels conflict with its namespace whitelist")),
+                false => Ok(()),
             }
         })
     }

@@ -156,22 +156,27 @@ fn limit_secrets(account: &Value, spec: &Value) -> Result<(), String> {
             ));
         }
     }
-    for container in super::pod::containers(spec) {
-        let references = container["env"].as_array().into_iter().flatten().map(|e| text(&e["valueFrom"]["secretKeyRef"]["name"]));
-        let from = container["envFrom"].as_array().into_iter().flatten().map(|e| text(&e["secretRef"]["name"]));
-        for secret in references.chain(from).filter(|s| !s.is_empty()) {
-            if !mountable.iter().any(|m| m == secret) {
+    for (list, word) in [("initContainers", "init container"), ("containers", "container"), ("ephemeralContainers", "ephemeral container")]
+    {
+        for container in spec[list].as_array().into_iter().flatten() {
+            let variables = container["env"].as_array().into_iter().flatten();
+            let variables =
+                variables.map(|env| (format!("envVar {}", text(&env["name"])), text(&env["valueFrom"]["secretKeyRef"]["name"])));
+            let sources = container["envFrom"].as_array().into_iter().flatten();
+            let sources = sources.map(|source| ("envFrom".to_owned(), text(&source["secretRef"]["name"])));
+            let mut all = variables.chain(sources).filter(|(_, secret)| !secret.is_empty());
+            if let Some((what, secret)) = all.find(|(_, secret)| !mountable.iter().any(|m| m == secret)) {
                 let container = text(&container["name"]);
                 return Err(format!(
-                    "container {container} with envVar referencing secret.secretName={secret:?} is not allowed because service account {account_name} does not reference that secret"
+                    "{word} {container} with {what} referencing secret.secretName={secret:?} is not allowed because service account {account_name} does not reference that secret"
                 ));
             }
         }
     }
-    for secret in spec["imagePullSecrets"].as_array().into_iter().flatten().map(|s| text(&s["name"])) {
+    for (i, secret) in spec["imagePullSecrets"].as_array().into_iter().flatten().map(|s| text(&s["name"])).enumerate() {
         if !pull.iter().any(|p| p == secret) {
             return Err(format!(
-                "imagePullSecrets[{secret:?}] is not allowed because service account {account_name} does not reference that imagePullSecret"
+                "imagePullSecrets[{i}].name={secret:?} is not allowed because service account {account_name} does not reference that imagePullSecret"
             ));
         }
     }

@@ -2,13 +2,23 @@
 //! manifests, and a binding whose policy or parameters are not there is worth a warning. Whether the object itself is right, expressions
 //! included, is validation's business.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::params::resource_of;
 use super::snapshot::Policies;
 use crate::admission::manifest::SUFFIX;
 use crate::admission::{Cluster, Write};
 use crate::status::{FieldError, Status};
+
+/// Reviews never reach a webhook or a policy: one that refused them would shut everybody out.
+const EXCLUDED: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
 
 /// Checks a write of a policy, a binding or a webhook configuration.
 pub fn definition(write: &Write, validating: &Policies, cluster: &Cluster) -> Result<(), Status> {
@@ -17,14 +27,38 @@ pub fn definition(write: &Write, validating: &Policies, cluster: &Cluster) -> Re
         return Ok(());
     }
     if write.name.ends_with(SUFFIX) {
-        let detail = format!("the suffix {SUFFIX:?} is reserved for configuration from manifests");
+        let detail =
+            format!("names ending with {SUFFIX:?} are reserved for static manifest-based configurations and cannot be managed via the API");
         let error = FieldError::invalid("metadata.name", &json!(write.name), detail);
         return Err(Status::invalid(&write.resource.group, &write.resource.kind, &write.name, vec![error]));
     }
-    if &*write.resource.plural == "validatingadmissionpolicybindings" {
-        warn_of_missing(write, validating, cluster);
+    match &*write.resource.plural {
+        "validatingadmissionpolicybindings" => warn_of_missing(write, validating, cluster),
+        "validatingwebhookconfigurations" | "mutatingwebhookconfigurations" => warn_of_excluded(write),
+        _ => {}
     }
     Ok(())
+}
+
+/// Rules about what no webhook is ever asked about.
+fn warn_of_excluded(write: &Write) {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    for (i, webhook) in list(&write.object()["webhooks"]).iter().enumerate() {
+        for (j, rule) in list(&webhook["rules"]).iter().enumerate() {
+            let names = |field: &str, word: &str| rule[field].as_array().into_iter().flatten().any(|value| value == word);
+            // A wildcard may mean others.
+            if names("apiGroups", "*") || names("resources", "*") {
+                continue;
+            }
+            for (group, resource) in EXCLUDED {
+                if names("apiGroups", group) && names("resources", resource) {
+                    write.context.trace.warn(format!(
+                        "webhooks[{i}].rules[{j}]: {resource}.{group} is excluded from admission webhooks; this rule will have no effect"
+                    ));
+                }
+            }
+        }
+    }
 }
 
 fn warn_of_missing(write: &Write, policies: &Policies, cluster: &Cluster) {

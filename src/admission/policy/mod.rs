@@ -17,16 +17,14 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::expression::{Input, Verdict};
-use super::matching::Match;
+use super::matching::{Match, Surroundings};
+use super::passed::{NO_RULE, Passed};
 use super::review::Versioned;
 use super::{Cluster, Write};
 use crate::authz;
 use crate::registry::Resource;
 use crate::status::Status;
 use definition::{Binding, Policy};
-
-/// Why most policies are passed over.
-const NO_RULE: &str = "no rule is about this resource and operation";
 
 /// What both steps need to evaluate policies.
 pub struct Evaluator {
@@ -70,9 +68,7 @@ impl Denial {
 pub enum Applies {
     /// It is.
     Yes(Arc<Resource>),
-    /// It is for requests of another sort, of which there are too many to tell of each.
-    Elsewhere,
-    /// It is not; the trace knows why.
+    /// It is not.
     No,
     /// That could not be decided.
     Error(String),
@@ -80,13 +76,18 @@ pub enum Applies {
 
 impl Evaluator {
     /// Whether a policy's `matchConstraints` are about a write.
-    pub fn applies(&self, hop: &'static str, policy: &Policy, write: &Write) -> Applies {
-        let since = Instant::now();
-        match policy.criteria.matches(write, &self.cluster) {
-            Ok(Match::Yes(resource)) => Applies::Yes(resource),
-            Ok(Match::Elsewhere) => Applies::Elsewhere,
+    pub fn applies(&self, policy: &Policy, write: &Write, around: &Surroundings<'_>, passed: &mut Passed) -> Applies {
+        match policy.criteria.matches(write, around) {
+            Ok(Match::Yes(resource)) => match params::unknown_kind(policy, &self.cluster) {
+                Some(why) => Applies::Error(why),
+                None => Applies::Yes(resource),
+            },
+            Ok(Match::Elsewhere) => {
+                passed.many(1, NO_RULE);
+                Applies::No
+            }
             Ok(Match::No(why)) => {
-                skipped(hop, write, &policy.name, None, &why, since);
+                passed.one(write, &policy.name, why, |_| {});
                 Applies::No
             }
             Err(status) => Applies::Error(status.message),
@@ -94,10 +95,17 @@ impl Evaluator {
     }
 
     /// Whether a binding's `matchResources` are about a write.
-    pub fn binds(&self, hop: &'static str, policy: &Policy, binding: &Binding, write: &Write) -> Result<bool, String> {
+    pub fn binds(
+        &self,
+        hop: &'static str,
+        policy: &Policy,
+        binding: &Binding,
+        write: &Write,
+        around: &Surroundings<'_>,
+    ) -> Result<bool, String> {
         let Some(criteria) = &binding.criteria else { return Ok(true) };
         let since = Instant::now();
-        match criteria.matches(write, &self.cluster) {
+        match criteria.matches(write, around) {
             Ok(Match::Yes(_)) => Ok(true),
             Ok(Match::Elsewhere) => {
                 skipped(hop, write, &policy.name, Some(&binding.name), NO_RULE, since);

@@ -14,10 +14,7 @@ use crate::registry::Resource;
 /// What is wrong with the configuration, in the words of a real server.
 pub async fn collect(policy: &Policy, binding: &Binding, write: &Write, cluster: &Cluster) -> Result<Vec<Option<Arc<Value>>>, String> {
     let (Some((api_version, kind)), Some(reference)) = (&policy.param_kind, &binding.param_ref) else { return Ok(vec![None]) };
-    let resource = resource_of(api_version, kind, cluster).ok_or_else(|| {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        format!("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'")
-    })?;
+    let resource = resource_of(api_version, kind, cluster).ok_or_else(|| not_found(api_version, kind))?;
     let namespace = match (&reference.namespace, resource.namespaced) {
         (Some(_), false) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),
         (None, false) => String::new(),
@@ -43,6 +40,17 @@ pub async fn collect(policy: &Policy, binding: &Binding, write: &Write, cluster:
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
     }
     Ok(found)
+}
+
+/// Why a policy cannot be used at all: nobody knows the kind of its parameters.
+pub fn unknown_kind(policy: &Policy, cluster: &Cluster) -> Option<String> {
+    let (api_version, kind) = policy.param_kind.as_ref()?;
+    resource_of(api_version, kind, cluster).is_none().then(|| not_found(api_version, kind))
+}
+
+fn not_found(api_version: &str, kind: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'")
 }
 
 /// The resource whose objects are of a kind.

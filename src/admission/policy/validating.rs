@@ -7,14 +7,15 @@ use std::time::Instant;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use usher_cel::{Activation, Budget, RUNTIME_BUDGET};
+use usher_cel::{Activation, Budget, EvalError, RUNTIME_BUDGET};
 
 use super::definition::{Binding, Expression, Policy, Validation};
 use super::snapshot::Policies;
-use super::{Applies, Denial, Evaluator, NO_RULE, check, params};
+use super::{Applies, Denial, Evaluator, check, params};
 use crate::admission::expression::{Input, failure};
+use crate::admission::matching::Surroundings;
+use crate::admission::passed::{NO_RULE, Passed};
 use crate::admission::review::Versioned;
-use crate::admission::stack::Passed;
 use crate::admission::{Validate, Write, matching};
 use crate::registry::Resource;
 use crate::status::Status;
@@ -23,6 +24,9 @@ use crate::status::Status;
 const MAX_MESSAGE_BYTES: usize = 5120;
 /// The most bytes of an audit annotation; what is longer is cut.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
+
+/// How many failures the audit event tells of.
+const MAX_FAILURES: usize = 50;
 
 /// How many parts of a failed expression are told, and how long their values may be.
 const MAX_VALUES: usize = 40;
@@ -55,66 +59,68 @@ impl Validate for ValidatingAdmissionPolicy {
                 check::definition(write, &self.policies, &self.evaluator.cluster)?;
             }
             let snapshot = self.policies.load();
-            let mut run = Run { write, step: self, denials: Vec::new(), annotations: BTreeMap::new() };
             // The variables are the same for every policy that means the same version of the resource.
             let mut inputs: Vec<(Arc<Resource>, Option<Versioned>)> = Vec::new();
-            let mut applying = Vec::new();
-            let since = Instant::now();
-            let mut elsewhere = snapshot.bound.len();
-            for position in snapshot.index.candidates(&write.resource.plural) {
+            let mut jobs = Vec::new();
+            let around = Surroundings::new(&self.evaluator.cluster);
+            let mut passed = Passed::new("validate");
+            let mut candidates = 0;
+            for position in snapshot.index.candidates(&write.resource.plural, write.operation) {
+                candidates += 1;
                 let bound = &snapshot.bound[position];
-                if is_exempt && !bound.policy.is_static {
+                let policy = &*bound.policy;
+                if is_exempt && !policy.is_static {
                     continue;
                 }
-                let applies = self.evaluator.applies("validate", &bound.policy, write);
-                elsewhere -= usize::from(!matches!(applies, Applies::Elsewhere));
-                match applies {
-                    Applies::Elsewhere | Applies::No => {}
-                    Applies::Error(why) => run.misconfigured(&bound.policy, None, &why),
-                    Applies::Yes(resource) => {
-                        let at = inputs.iter().position(|(r, _)| Arc::ptr_eq(r, &resource)).unwrap_or_else(|| {
-                            let versioned = Versioned::of(write, &resource);
-                            inputs.push((resource, versioned));
-                            inputs.len() - 1
-                        });
-                        applying.push((bound, at));
+                let at = match self.evaluator.applies(policy, write, &around, &mut passed) {
+                    Applies::No => continue,
+                    Applies::Error(why) => {
+                        jobs.push(Job::Misconfigured(policy, None, why));
+                        continue;
                     }
+                    Applies::Yes(resource) => inputs.iter().position(|(r, _)| Arc::ptr_eq(r, &resource)).unwrap_or_else(|| {
+                        let versioned = Versioned::of(write, &resource);
+                        inputs.push((resource, versioned));
+                        inputs.len() - 1
+                    }),
+                };
+                for binding in &bound.bindings {
+                    let params = match self.evaluator.binds("validate", policy, binding, write, &around) {
+                        Ok(false) => continue,
+                        Ok(true) => params::collect(policy, binding, write, &self.evaluator.cluster).await,
+                        Err(why) => Err(why),
+                    };
+                    jobs.push(match params {
+                        Ok(params) => Job::Evaluate(policy, binding, params, at),
+                        Err(why) => Job::Misconfigured(policy, Some(binding), why),
+                    });
                 }
             }
-            Passed::of(elsewhere).tell("validate", "policies", NO_RULE, write, since);
-            if applying.is_empty() && run.denials.is_empty() {
+            passed.many(snapshot.bound.len() - candidates, NO_RULE);
+            passed.tell("policies", write);
+            if jobs.is_empty() {
                 return Ok(());
             }
-            let mut jobs = Vec::new();
-            for (bound, at) in applying {
-                for binding in &bound.bindings {
-                    match self.evaluator.binds("validate", &bound.policy, binding, write) {
-                        Ok(false) => continue,
-                        Ok(true) => {}
-                        Err(why) => {
-                            run.misconfigured(&bound.policy, Some(binding), &why);
-                            continue;
-                        }
-                    }
-                    match params::collect(&bound.policy, binding, write, &self.evaluator.cluster).await {
-                        Ok(found) => jobs.push((&bound.policy, binding, found, at)),
-                        Err(why) => run.misconfigured(&bound.policy, Some(binding), &why),
-                    }
-                }
-            }
+            let mut run = Run { write, step: self, denials: Vec::new(), failures: Vec::new(), annotations: BTreeMap::new() };
             run.evaluate(&inputs, &jobs);
             run.finish()
         })
     }
 }
 
-type Job<'a> = (&'a Arc<Policy>, &'a Arc<Binding>, Vec<Option<Arc<Value>>>, usize);
+/// What there is to do, in the order of the policies and their bindings.
+enum Job<'a> {
+    Evaluate(&'a Policy, &'a Binding, Vec<Option<Arc<Value>>>, usize),
+    Misconfigured(&'a Policy, Option<&'a Binding>, String),
+}
 
 /// One request on its way through all policies.
 struct Run<'a> {
     write: &'a Write,
     step: &'a ValidatingAdmissionPolicy,
     denials: Vec<Denial>,
+    /// What bindings with the action `Audit` say.
+    failures: Vec<String>,
     annotations: BTreeMap<String, Vec<String>>,
 }
 
@@ -134,9 +140,14 @@ impl Run<'_> {
         let write = self.write;
         let inputs: Vec<Input<'_>> =
             inputs.iter().map(|(resource, versioned)| self.step.evaluator.input(write, resource, versioned.as_ref())).collect();
-        for (policy, binding, params, at) in jobs {
-            for params in params {
-                self.one(policy, binding, params.as_deref(), &inputs[*at]);
+        for job in jobs {
+            match job {
+                Job::Misconfigured(policy, binding, why) => self.misconfigured(policy, *binding, why),
+                Job::Evaluate(policy, binding, params, at) => {
+                    for params in params {
+                        self.one(policy, binding, params.as_deref(), &inputs[*at]);
+                    }
+                }
             }
         }
     }
@@ -167,7 +178,12 @@ impl Run<'_> {
             match evaluate(&validation.expression, &activation, &mut budget) {
                 Ok(Some(true)) => {}
                 Ok(_) => failed.push((index, None)),
-                Err(why) => failed.push((index, Some(why))),
+                Err(Evaluation::OutOfBudget(why)) => {
+                    // Nothing more can be said, and what was said before does not count any more.
+                    failed = vec![(0, Some(why))];
+                    break;
+                }
+                Err(Evaluation::Failed(why)) => failed.push((index, Some(why))),
             }
         }
         let cost = budget.used();
@@ -225,16 +241,13 @@ impl Run<'_> {
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
                     policy.name, binding.name
                 )),
-                "Audit" => {
-                    let value = format!(
-                        "[{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{index},\"validationActions\":{}}}]",
-                        json!(message),
-                        json!(&*policy.name),
-                        json!(&*binding.name),
-                        json!(binding.actions)
-                    );
-                    trace.annotate("validation.policy.admission.k8s.io/validation_failure", value);
-                }
+                "Audit" if self.failures.len() < MAX_FAILURES => self.failures.push(format!(
+                    "{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{index},\"validationActions\":{}}}",
+                    go_json(&message),
+                    go_json(&policy.name),
+                    go_json(&binding.name),
+                    json!(binding.actions)
+                )),
                 _ => {}
             }
         }
@@ -274,11 +287,31 @@ impl Run<'_> {
         for (key, values) in self.annotations {
             self.write.context.trace.annotate(key, values.join(", "));
         }
+        if !self.failures.is_empty() {
+            let all = format!("[{}]", self.failures.join(","));
+            self.write.context.trace.annotate("validation.policy.admission.k8s.io/validation_failure", all);
+        }
         match self.denials.into_iter().next() {
             Some(denial) => Err(denial.into_status(self.write, "ValidatingAdmissionPolicy")),
             None => Ok(()),
         }
     }
+}
+
+/// A text as Go's encoder writes it: what could be markup is escaped.
+fn go_json(text: &str) -> String {
+    let text = json!(text).to_string();
+    text.replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
+/// Why an expression gave nothing.
+enum Evaluation {
+    Failed(String),
+    OutOfBudget(String),
 }
 
 /// Evaluates an expression; errors in the words of a real server.
@@ -287,8 +320,13 @@ pub fn run<'a>(expression: &'a Expression, activation: &Activation<'a>, budget: 
     program.evaluate(activation, budget).map(|evaluation| evaluation.value).map_err(|error| failure(&expression.source, &error))
 }
 
-fn evaluate<'a>(expression: &'a Expression, activation: &Activation<'a>, budget: &mut Budget) -> Result<Option<bool>, String> {
-    run(expression, activation, budget).map(|value| value.as_bool())
+fn evaluate<'a>(expression: &'a Expression, activation: &Activation<'a>, budget: &mut Budget) -> Result<Option<bool>, Evaluation> {
+    let program = expression.program.as_ref().map_err(|error| Evaluation::Failed(error.clone()))?;
+    match program.evaluate(activation, budget) {
+        Ok(evaluation) => Ok(evaluation.value.as_bool()),
+        Err(EvalError::BudgetExhausted) => Err(Evaluation::OutOfBudget(EvalError::BudgetExhausted.to_string())),
+        Err(error) => Err(Evaluation::Failed(failure(&expression.source, &error))),
+    }
 }
 
 /// The values of the parts of an expression that came out wrong, for whoever asks why. Evaluated anew: it is only worth it then.

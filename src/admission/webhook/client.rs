@@ -2,7 +2,6 @@
 //! goes wrong is told in the words that a real server has for it.
 
 use std::collections::HashMap;
-use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,12 +12,21 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::Value;
 
 use super::endpoint::{self, Endpoint, Service, ServiceMap};
+pub use super::transport::explain;
+use super::{decode, transport};
 use crate::admission::Cluster;
+use crate::api::patch::go;
 use crate::request::span::{SpanContext, TRACEPARENT};
-use crate::schema::syntax;
 
 /// The most that an answer may be.
 pub const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
+
+/// The most of an answer that an error repeats.
+const MAX_QUOTED_BYTES: usize = 2048;
+/// How often a webhook that asks for patience is asked again, within its timeout.
+const MAX_RETRIES: usize = 10;
+/// How many redirects are followed.
+const MAX_REDIRECTS: usize = 10;
 
 /// Connections to webhooks, by whom they trust and where they lead.
 #[derive(Default)]
@@ -74,7 +82,7 @@ impl Clients {
         let mut builder = reqwest::Client::builder()
             .user_agent("kube-apiserver-admission")
             .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+            .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
             .tcp_nodelay(true)
             .pool_idle_timeout(std::time::Duration::from_secs(90));
         if !key.0.is_empty() {
@@ -116,22 +124,32 @@ impl Clients {
             client.address.store(Some(Arc::new(address)));
             dialled = Some(address);
         }
-        let failed = |error: reqwest::Error| format!("Post \"{shown}\": {}", explain(&error, dialled, shown));
-        let mut request = client
-            .http
-            .post(to.url(timeout_seconds))
-            .header(reqwest::header::ACCEPT, "application/json, */*")
-            .header(reqwest::header::CONTENT_TYPE, "application/json")
-            .body(body);
-        if let Some(span) = span {
-            request = request.header(TRACEPARENT, span.to_string());
-        }
-        let mut response = request.send().await.map_err(failed)?;
+        let failed = |error: reqwest::Error| format!("Post \"{shown}\": {}", transport::explain(&error, dialled, shown));
+        let body = Bytes::from(body);
+        let mut retries = 0;
+        let mut response = loop {
+            let mut request = client
+                .http
+                .post(to.url(timeout_seconds))
+                .header(reqwest::header::ACCEPT, "application/json, */*")
+                .header(reqwest::header::CONTENT_TYPE, "application/json")
+                .body(body.clone());
+            if let Some(span) = span {
+                request = request.header(TRACEPARENT, span.to_string());
+            }
+            let response = request.send().await.map_err(failed)?;
+            match patience(&response).filter(|_| retries < MAX_RETRIES) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => break response,
+            }
+            retries += 1;
+        };
         let content_type =
             response.headers().get(reqwest::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         let status = response.status().as_u16();
         let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        let broken = |_| "unexpected error when reading response body. Please retry. Original error: unexpected EOF".to_owned();
+        while let Some(chunk) = response.chunk().await.map_err(broken)? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
                 return Err(format!("Post \"{shown}\": the response is larger than {MAX_RESPONSE_BYTES} bytes"));
             }
@@ -142,33 +160,39 @@ impl Clients {
 }
 
 impl Received {
-    /// The review in the answer.
+    /// The review in the answer to one of the asked version.
     ///
     /// # Errors
-    /// If it is an error, or no JSON.
-    pub fn decode(&self) -> Result<Value, String> {
-        let media = self.content_type.split(';').next().unwrap_or_default().trim();
+    /// If it is an error, or no review.
+    pub fn decode(&self, asked: &str) -> Result<Value, String> {
+        decode::review(self.success()?, asked)
+    }
+
+    /// The answer, whatever it is about.
+    ///
+    /// # Errors
+    /// If it is an error, or nothing that can be read.
+    pub fn value(&self) -> Result<Value, String> {
+        decode::value(self.success()?)
+    }
+
+    /// The body of an answer that is a success.
+    ///
+    /// # Errors
+    /// If it is none, or empty.
+    pub fn success(&self) -> Result<&[u8], String> {
+        let shown = if self.content_type.is_empty() { "application/json" } else { &self.content_type };
+        let media = shown.split(';').next().unwrap_or_default().trim();
+        if media.is_empty() {
+            return Err("Internal error occurred: mime: no media type".into());
+        }
         if !(200..=206).contains(&self.status) {
-            return Err(self.error(media));
+            return Err(self.error(if self.content_type.is_empty() { "" } else { media }));
         }
-        if !matches!(media, "" | "application/json" | "application/yaml") {
-            return Err(format!("serializer for {} doesn't exist", self.content_type));
+        if self.body.is_empty() {
+            return Err(format!("0-length response with status code: {} and content type: {shown}", self.status));
         }
-        let value: Value = serde_json::from_slice(&self.body)
-            .map_err(|_| format!("couldn't get version/kind; json parse error: {}", syntax::explain(&self.body)))?;
-        if !value.is_object() {
-            let word = match value {
-                Value::Array(_) => "array",
-                Value::String(_) => "string",
-                Value::Number(_) => "number",
-                Value::Bool(_) => "bool",
-                _ => return Err("Object 'Kind' is missing in 'null'".into()),
-            };
-            return Err(format!(
-                "couldn't get version/kind; json parse error: json: cannot unmarshal {word} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
-            ));
-        }
-        Ok(value)
+        Ok(&self.body)
     }
 
     /// What a client of a real server makes of a code that is no success.
@@ -179,8 +203,9 @@ impl Received {
         {
             return message.to_owned();
         }
+        let body = &self.body[..self.body.len().min(MAX_QUOTED_BYTES)];
         let text = match media.is_empty() || media.starts_with("text/") {
-            true => String::from_utf8_lossy(&self.body).trim().to_owned(),
+            true => String::from_utf8_lossy(body).trim().to_owned(),
             false => "unknown".to_owned(),
         };
         match self.status {
@@ -198,61 +223,17 @@ impl Received {
             429 => "the server has received too many requests and has asked us to try again later".into(),
             503 => "the server is currently unable to handle the request".into(),
             504 => "the server was unable to return a response in the time allotted, but may still be processing the request".into(),
-            code if code >= 500 => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+            code if code >= 500 => format!("an error on the server ({}) has prevented the request from succeeding", go::quoted(&text)),
             code => format!("the server responded with the status code {code} but did not return more information"),
         }
     }
 }
 
-/// A transport error in Go's words, as far as there are any.
-pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> String {
-    let mut causes = Vec::new();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        if let Some(io) = cause.downcast_ref::<std::io::Error>()
-            && let Some(inner) = io.get_ref()
-        {
-            causes.push(inner.to_string());
-        }
-        causes.push(cause.to_string());
-        next = cause.source();
-    }
-    let says = |text: &str| causes.iter().any(|cause| cause.contains(text));
-    let host = url.trim_start_matches("https://").split(['/', '?']).next().unwrap_or_default();
-    let address = dialled.map_or_else(|| host.to_owned(), |address| address.to_string());
-    if says("Connection refused") {
-        return format!("dial tcp {address}: connect: connection refused");
-    }
-    if says("UnknownIssuer") || says("unable to get local issuer") {
-        return "tls: failed to verify certificate: x509: certificate signed by unknown authority".into();
-    }
-    if says("BadSignature") {
-        return "tls: failed to verify certificate: x509: certificate signed by unknown authority (possibly because of \"x509: ECDSA verification failure\" while trying to verify candidate authority certificate)".into();
-    }
-    if says("CaUsedAsEndEntity") {
-        return "tls: failed to verify certificate: x509: certificate is not valid for any names".into();
-    }
-    if says("certificate not valid for name") || says("NotValidForName") {
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        return format!("tls: failed to verify certificate: x509: certificate is not valid for {name}");
-    }
-    if says("Expired") || says("certificate expired") {
-        return "tls: failed to verify certificate: x509: certificate has expired or is not yet valid".into();
-    }
-    if says("InvalidContentType") || says("corrupt message") {
-        return "http: server gave HTTP response to HTTPS client".into();
-    }
-    if says("Connection reset") {
-        return format!("read tcp {address}: read: connection reset by peer");
-    }
-    if says("connection closed") || says("unexpected end of file") || says("close_notify") || says("unexpected EOF") {
-        return "EOF".into();
-    }
-    if says("failed to lookup") || says("dns error") {
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        return format!("dial tcp: lookup {name}: no such host");
-    }
-    causes.pop().unwrap_or_else(|| error.to_string())
+/// How long a webhook wants to be left alone before it is asked again.
+fn patience(response: &reqwest::Response) -> Option<std::time::Duration> {
+    let code = response.status().as_u16();
+    let seconds = response.headers().get(reqwest::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    (code == 429 || code >= 500).then(|| std::time::Duration::from_secs(seconds))
 }
 
 #[cfg(test)]
@@ -264,15 +245,16 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_no_reviews_are_told_as_a_real_server_tells_them() {
-        let error = |status, media: &str, body: &str| received(status, media, body).decode().unwrap_err();
+    fn codes_that_are_no_success_are_told_as_a_real_server_tells_them() {
+        let error = |status, media: &str, body: &str| received(status, media, body).decode("admission.k8s.io/v1").unwrap_err();
         assert_eq!(error(500, "text/plain", "boom\n"), "an error on the server (\"boom\") has prevented the request from succeeding");
-        assert_eq!(error(302, "", ""), "the server responded with the status code 302 but did not return more information");
+        assert_eq!(error(304, "", ""), "the server responded with the status code 304 but did not return more information");
         assert_eq!(error(404, "text/plain", "404 page not found"), "the server could not find the requested resource");
-        assert_eq!(error(200, "text/html; charset=utf-8", "<html>"), "serializer for text/html; charset=utf-8 doesn't exist");
-        assert_eq!(
-            error(200, "application/json", "<html>"),
-            "couldn't get version/kind; json parse error: invalid character '<' looking for beginning of value"
-        );
+        assert_eq!(error(204, "", ""), "0-length response with status code: 204 and content type: application/json");
+        assert_eq!(error(200, ";;;", "{}"), "Internal error occurred: mime: no media type");
+        let long = error(500, "text/plain", &"x".repeat(5000));
+        assert!(long.len() < 2200, "an answer is not repeated at any length");
+        let good = "{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"response\":{}}";
+        assert!(received(200, "text/html", good).decode("admission.k8s.io/v1").is_ok(), "whatever the media type says");
     }
 }

@@ -40,6 +40,8 @@ pub struct Hook {
     pub review_version: Option<&'static str>,
     /// Where it is.
     pub endpoint: Endpoint,
+    /// Whether it comes from a manifest: such a webhook is asked also about what the API can configure.
+    pub is_static: bool,
 }
 
 impl Hook {
@@ -67,6 +69,7 @@ impl Hook {
             reinvocable: webhook["reinvocationPolicy"] == "IfNeeded",
             review_version: versions.filter_map(known).next(),
             endpoint: Endpoint::from_value(&webhook["clientConfig"]),
+            is_static: configuration.ends_with(crate::admission::manifest::SUFFIX),
         }
     }
 }

@@ -4,18 +4,21 @@
 
 pub mod client;
 pub mod configuration;
+mod decode;
 pub mod endpoint;
 pub mod mutating;
 pub mod response;
+pub mod transport;
 pub mod validating;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::expression::{Input, Verdict};
-use super::matching::Match;
+use super::matching::{Match, Surroundings};
+use super::passed::{NO_RULE, Passed};
 use super::review::{self, Versioned};
 use super::{Cluster, Write};
 use crate::authz;
@@ -24,9 +27,6 @@ use crate::status::Status;
 use client::Clients;
 use configuration::Hook;
 use response::Answer;
-
-/// Why most webhooks are not called.
-const NO_RULE: &str = "no rule is about this resource and operation";
 
 /// What both steps need to call webhooks.
 pub struct Caller {
@@ -48,29 +48,20 @@ pub enum Failure {
 }
 
 impl Caller {
-    /// Whether a webhook is to be called for a write, and for which version of the resource; leaves in the trace why not, and counts
-    /// those in `elsewhere` that are for requests of another sort.
+    /// Whether a webhook is to be called for a write, and for which version of the resource; leaves in the trace why not.
     pub fn should_call(
         &self,
-        hop: &'static str,
         hook: &Hook,
         write: &Write,
-        elsewhere: &mut usize,
+        around: &Surroundings<'_>,
+        passed: &mut Passed,
     ) -> Result<Option<Arc<Resource>>, Status> {
-        let since = Instant::now();
-        let skipped = |why: &str| {
-            write.context.trace.step_with(
-                hop,
-                hook.name.to_string(),
-                "skipped",
-                since,
-                Some(json!({"because": why, "configuration": &*hook.configuration})),
-            );
-        };
-        let resource = match hook.criteria.matches(write, &self.cluster)? {
+        let mut skipped =
+            |why: &str| passed.one(write, &hook.name, why.to_owned(), |detail| detail["configuration"] = json!(&*hook.configuration));
+        let resource = match hook.criteria.matches(write, around)? {
             Match::Yes(resource) => resource,
             Match::Elsewhere => {
-                *elsewhere += 1;
+                passed.many(1, NO_RULE);
                 return Ok(None);
             }
             Match::No(why) => {
@@ -104,7 +95,7 @@ impl Caller {
         }
         let Some(api_version) = hook.review_version else {
             return Err(Failure::Call(
-                "could not create webhook objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)".into(),
+                "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)".into(),
             ));
         };
         let uid = uuid::Uuid::new_v4().to_string();
@@ -120,7 +111,7 @@ impl Caller {
             Err(_) => Err(format!("Post \"{url}\": context deadline exceeded")),
         };
         let received = received.map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
-        let value = received.decode().map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
+        let value = received.decode(api_version).map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
         response::verify(value, api_version, &uid, mutating)
             .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))
     }

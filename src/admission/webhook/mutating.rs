@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::configuration::{Hook, Hooks};
 use super::response::{Answer, PatchType, denial};
-use super::{Caller, Failure, NO_RULE, detail, failed_closed, take_notes};
-use crate::admission::stack::Passed;
+use super::{Caller, Failure, detail, failed_closed, take_notes};
+use crate::admission::matching::Surroundings;
+use crate::admission::passed::{NO_RULE, Passed};
 use crate::admission::{Mutate, Write, diff, matching};
 use crate::api::{convert, patch};
 use crate::registry::Resource;
@@ -30,7 +31,7 @@ impl Mutate for MutatingAdmissionWebhook {
     }
 
     fn handles(&self, write: &Write) -> bool {
-        !self.hooks.load().index.is_empty() && !matching::is_exempt(write) && !matching::is_servers_own(write)
+        !self.hooks.load().index.is_empty() && !matching::is_servers_own(write)
     }
 
     fn is_compared(&self) -> bool {
@@ -42,11 +43,18 @@ impl Mutate for MutatingAdmissionWebhook {
             let round = write.reinvocation.round;
             write.reinvocation.webhooks.begin(round, write.object.as_ref());
             let snapshot = self.hooks.load();
-            let (plural, since) = (write.resource.plural.clone(), Instant::now());
-            let mut elsewhere = snapshot.hooks.len() - snapshot.index.candidates(&plural).count();
-            for position in snapshot.index.candidates(&plural) {
+            let around = Surroundings::new(&self.caller.cluster);
+            let mut passed = Passed::new("mutate");
+            let mut candidates = 0;
+            let is_exempt = matching::is_exempt(write);
+            let (plural, operation) = (write.resource.plural.clone(), write.operation);
+            for position in snapshot.index.candidates(&plural, operation) {
+                candidates += 1;
                 let hook = &snapshot.hooks[position];
-                let Some(resource) = self.caller.should_call("mutate", hook, write, &mut elsewhere)? else { continue };
+                if is_exempt && !hook.is_static {
+                    continue;
+                }
+                let Some(resource) = self.caller.should_call(hook, write, &around, &mut passed)? else { continue };
                 if !write.reinvocation.webhooks.is_due(round, &hook.id) {
                     let because = json!({"because": "nothing changed that it has not seen"});
                     write.context.trace.step_with("mutate", hook.name.to_string(), "skipped", Instant::now(), detail(hook, because));
@@ -61,7 +69,8 @@ impl Mutate for MutatingAdmissionWebhook {
                     write.reinvocation.webhooks.invoked(hook.id.clone());
                 }
             }
-            Passed::of(elsewhere).tell("mutate", "webhooks", NO_RULE, write, since);
+            passed.many(snapshot.hooks.len() - candidates, NO_RULE);
+            passed.tell("webhooks", write);
             write.reinvocation.webhooks.end(round, write.object.as_ref());
             Ok(())
         })
@@ -69,75 +78,59 @@ impl Mutate for MutatingAdmissionWebhook {
 }
 
 impl MutatingAdmissionWebhook {
-    /// Asks one webhook and applies its patch; answers whether the object changed.
+    /// Asks one webhook and applies its patch; answers whether the object changed. What came of it stands in the audit event however it
+    /// ended.
     async fn invoke(&self, hook: &Hook, position: usize, resource: &Resource, write: &mut Write) -> Result<bool, Status> {
         let since = Instant::now();
         let place = format!("round_{}_index_{position}", write.reinvocation.round);
-        let called = self.caller.call(hook, write, resource, true).await;
-        let answer = match called {
-            Ok(answer) => answer,
+        let asked = self.ask(hook, &place, resource, write).await;
+        annotate(write, hook, &place, matches!(asked, Ok(true)));
+        let why = match asked {
+            Ok(changed) => return Ok(changed),
             Err(Failure::Refused(status)) => return Err(status),
-            Err(Failure::Call(why)) => {
-                let verdict = if hook.fails_open { "failed open" } else { "failed closed" };
-                write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, json!({"because": why})));
-                if !hook.fails_open {
-                    return Err(failed_closed(hook, write, &why));
-                }
-                write.context.trace.annotate(format!("failed-open.mutation.webhook.admission.k8s.io/{place}"), &*hook.name);
-                return Ok(false);
-            }
+            Err(Failure::Call(why)) => why,
         };
+        let verdict = if hook.fails_open { "failed open" } else { "failed closed" };
+        write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, json!({"because": why})));
+        if !hook.fails_open {
+            return Err(failed_closed(hook, write, &why));
+        }
+        write.context.trace.annotate(format!("failed-open.mutation.webhook.admission.k8s.io/{place}"), &*hook.name);
+        Ok(false)
+    }
+
+    async fn ask(&self, hook: &Hook, place: &str, resource: &Resource, write: &mut Write) -> Result<bool, Failure> {
+        let since = Instant::now();
+        let answer = self.caller.call(hook, write, resource, true).await?;
         take_notes(hook, write, &answer);
         if !answer.allowed {
             let status = denial(&hook.name, &answer.status);
-            write.context.trace.step_with(
-                "mutate",
-                hook.name.to_string(),
-                "denied",
-                since,
-                detail(hook, json!({"message": status.message})),
-            );
-            annotate(write, hook, &place, false);
-            return Err(status);
+            let told = detail(hook, json!({"message": status.message}));
+            write.context.trace.step_with("mutate", hook.name.to_string(), "denied", since, told);
+            return Err(Failure::Refused(status));
         }
         let before = (answer.patch_type == PatchType::Merge).then(|| write.object.clone()).flatten();
-        let changed = match apply(hook, &answer, resource, write) {
-            Ok(changed) => changed,
-            Err(Failure::Refused(status)) => return Err(status),
-            Err(Failure::Call(why)) if hook.fails_open => {
-                write.context.trace.step_with("mutate", hook.name.to_string(), "failed open", since, detail(hook, json!({"because": why})));
-                write.context.trace.annotate(format!("failed-open.mutation.webhook.admission.k8s.io/{place}"), &*hook.name);
-                return Ok(false);
-            }
-            Err(Failure::Call(why)) => {
-                write.context.trace.step_with(
-                    "mutate",
-                    hook.name.to_string(),
-                    "failed closed",
-                    since,
-                    detail(hook, json!({"because": why})),
-                );
-                return Err(failed_closed(hook, write, &why));
-            }
+        let applied = apply(hook, &answer, resource, write)?;
+        let Some((patch, changed)) = applied else {
+            write.context.trace.step_with("mutate", hook.name.to_string(), "allowed", since, detail(hook, json!({})));
+            return Ok(false);
         };
-        annotate(write, hook, &place, changed.is_some());
-        if let Some(patch) = &changed {
-            let kind = if answer.patch_type == PatchType::Merge { "MergePatch" } else { "JSONPatch" };
-            let value = json!({"configuration": &*hook.configuration, "webhook": &*hook.name, "patch": patch, "patchType": kind});
-            write.context.trace.annotate(
-                format!("patch.webhook.admission.k8s.io/{place}"),
-                ordered(&value, &["configuration", "webhook", "patch", "patchType"]),
-            );
-        }
-        let verdict = if changed.is_some() { "mutated" } else { "allowed" };
-        let told = match (&changed, &before, &write.object) {
+        let kind = if answer.patch_type == PatchType::Merge { "MergePatch" } else { "JSONPatch" };
+        let value = json!({"configuration": &*hook.configuration, "webhook": &*hook.name, "patch": &patch, "patchType": kind});
+        write.context.trace.annotate(
+            format!("patch.webhook.admission.k8s.io/{place}"),
+            ordered(&value, &["configuration", "webhook", "patch", "patchType"]),
+        );
+        let verdict = if changed { "mutated" } else { "allowed" };
+        let told = match (patch, &before, &write.object) {
+            _ if !changed => json!({}),
             // As it came, unless it is a merge patch or about what must not be told.
-            (Some(Value::Array(operations)), ..) => json!({"patch": diff::shown(&write.resource.kind, operations.clone())}),
-            (Some(_), Some(before), Some(after)) => json!({"patch": diff::shown(&write.resource.kind, diff::patch(before, after))}),
+            (Value::Array(operations), ..) => json!({"patch": diff::shown(&write.resource.kind, operations)}),
+            (_, Some(before), Some(after)) => json!({"patch": diff::shown(&write.resource.kind, diff::patch(before, after))}),
             _ => json!({}),
         };
         write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, told));
-        Ok(changed.is_some())
+        Ok(changed)
     }
 }
 
@@ -152,13 +145,14 @@ fn ordered(value: &Value, keys: &[&str]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Applies the patch of an answer; gives it back if it changed anything.
-fn apply(hook: &Hook, answer: &Answer, resource: &Resource, write: &mut Write) -> Result<Option<Value>, Failure> {
+/// Applies the patch of an answer; gives back the patch, if there is one, and whether it changed anything.
+fn apply(hook: &Hook, answer: &Answer, resource: &Resource, write: &mut Write) -> Result<Option<(Value, bool)>, Failure> {
     let refused = |why: String| Failure::Refused(Status::internal(why));
     if answer.patch.is_empty() {
         return Ok(None);
     }
-    let patch: Value = serde_json::from_slice(&answer.patch).map_err(|_| refused(crate::schema::syntax::explain(&answer.patch)))?;
+    let patch = decode(&answer.patch, &answer.patch_type)
+        .map_err(|why| Failure::Call(format!("received undecodable patch in webhook response: {why}")))?;
     let is_empty =
         patch.as_array().is_some_and(Vec::is_empty) || patch.as_object().is_some_and(serde_json::Map::is_empty) || patch.is_null();
     if is_empty {
@@ -184,9 +178,38 @@ fn apply(hook: &Hook, answer: &Answer, resource: &Resource, write: &mut Write) -
         object = convert::between(object, resource, &write.resource);
     }
     let object = write.redecode(object).map_err(refused)?;
-    if write.object.as_ref() == Some(&object) {
-        return Ok(None);
-    }
+    let changed = write.object.as_ref() != Some(&object);
     write.object = Some(object);
-    Ok(Some(patch))
+    Ok(Some((patch, changed)))
+}
+
+/// Reads a patch; what is wrong with it in Go's words.
+fn decode(bytes: &[u8], patch_type: &PatchType) -> Result<Value, String> {
+    let patch: Value = serde_json::from_slice(bytes).map_err(|_| crate::schema::syntax::explain(bytes))?;
+    let word = |value: &Value| match value {
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        _ => "object",
+    };
+    let wrong = |value: &Value, of: &str| Err(format!("json: cannot unmarshal {} into Go value of type jsonpatch.{of}", word(value)));
+    match &patch {
+        _ if *patch_type == PatchType::Merge => Ok(patch),
+        Value::Null => Ok(patch),
+        Value::Array(operations) => match operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
+            Some(odd) => wrong(odd, "Operation"),
+            None => Ok(operations.iter().map(without_oddities).collect()),
+        },
+        other => wrong(other, "Patch"),
+    }
+}
+
+/// An operation without the members that are no text where they must be: those count as missing.
+fn without_oddities(operation: &Value) -> Value {
+    let mut operation = operation.clone();
+    if let Some(fields) = operation.as_object_mut() {
+        fields.retain(|name, value| !matches!(name.as_str(), "op" | "path" | "from") || value.is_string());
+    }
+    operation
 }

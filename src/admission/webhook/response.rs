@@ -1,8 +1,8 @@
 //! Whether a webhook's answer is one: the right kind, an echo of the uid, a patch together with its type. And the `Status` of a denial.
 
-use base64::Engine;
 use serde_json::Value;
 
+use super::decode;
 use crate::status::{Cause, Details, Status};
 
 /// How a patch changes the object.
@@ -57,21 +57,22 @@ pub fn verify(review: Value, asked: &str, uid: &str, mutating: bool) -> Result<A
             ));
         }
     }
-    let engine = base64::engine::general_purpose::STANDARD;
-    let patch = match response["patch"].as_str() {
-        Some(encoded) => engine.decode(encoded).map_err(|_| "illegal base64 data in response.patch".to_owned())?,
-        None => Vec::new(),
+    let patch = match &response["patch"] {
+        Value::String(encoded) => decode::base64(encoded).map_err(|at| format!("illegal base64 data at input byte {at}"))?,
+        Value::Array(bytes) => bytes.iter().map(|byte| byte.as_u64().and_then(|b| u8::try_from(b).ok()).unwrap_or_default()).collect(),
+        _ => Vec::new(),
     };
     let patch_type = response.get("patchType").filter(|t| !t.is_null()).map(text);
     match (mutating, patch.is_empty(), &patch_type) {
         (true, false, None) if is_v1 => return Err("webhook returned response.patch but not response.patchType".into()),
         (true, true, Some(_)) if is_v1 => return Err("webhook returned response.patchType but not response.patch".into()),
-        (true, _, Some(empty)) if empty.is_empty() => return Err("webhook returned invalid response.patchType of \"\"".into()),
+        (true, _, Some(empty)) if is_v1 && empty.is_empty() => return Err("webhook returned invalid response.patchType of \"\"".into()),
         (false, false, _) if is_v1 => return Err("validating webhook may not return response.patch".into()),
         (false, _, Some(_)) if is_v1 => return Err("validating webhook may not return response.patchType".into()),
         _ => {}
     }
-    let patch_type = match patch_type.as_deref() {
+    // The old version had one sort of patch only, and did not look what it was called.
+    let patch_type = match patch_type.as_deref().filter(|_| is_v1) {
         None | Some("JSONPatch") => PatchType::Json,
         Some("MergePatch" | "application/merge-patch+json") => PatchType::Merge,
         Some(other) => PatchType::Unknown(other.to_owned()),
@@ -96,7 +97,7 @@ pub fn denial(webhook: &str, result: &Value) -> Status {
         ("", reason) => format!("{denied}: {reason}"),
         (message, _) => format!("{denied}: {message}"),
     };
-    let code = result["code"].as_u64().and_then(|code| u16::try_from(code).ok()).filter(|code| (400..600).contains(code)).unwrap_or(400);
+    let code = result["code"].as_u64().and_then(|code| u16::try_from(code).ok()).filter(|code| (400..1000).contains(code)).unwrap_or(400);
     let mut status = Status::new(code, text("reason").to_owned(), message);
     let details = &result["details"];
     if details.is_object() {

@@ -9,8 +9,9 @@ use serde_json::json;
 
 use super::configuration::{Hook, Hooks};
 use super::response::denial;
-use super::{Caller, Failure, NO_RULE, detail, failed_closed, take_notes};
-use crate::admission::stack::Passed;
+use super::{Caller, Failure, detail, failed_closed, take_notes};
+use crate::admission::matching::Surroundings;
+use crate::admission::passed::{NO_RULE, Passed};
 use crate::admission::{Validate, Write, matching};
 use crate::registry::Resource;
 use crate::status::Status;
@@ -29,22 +30,29 @@ impl Validate for ValidatingAdmissionWebhook {
     }
 
     fn handles(&self, write: &Write) -> bool {
-        !self.hooks.load().index.is_empty() && !matching::is_exempt(write) && !matching::is_servers_own(write)
+        !self.hooks.load().index.is_empty() && !matching::is_servers_own(write)
     }
 
     fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             let snapshot = self.hooks.load();
             let mut called = Vec::new();
-            let since = Instant::now();
-            let mut elsewhere = snapshot.hooks.len() - snapshot.index.candidates(&write.resource.plural).count();
-            for position in snapshot.index.candidates(&write.resource.plural) {
+            let around = Surroundings::new(&self.caller.cluster);
+            let mut passed = Passed::new("validate");
+            let mut candidates = 0;
+            let is_exempt = matching::is_exempt(write);
+            for position in snapshot.index.candidates(&write.resource.plural, write.operation) {
+                candidates += 1;
                 let hook = &snapshot.hooks[position];
-                if let Some(resource) = self.caller.should_call("validate", hook, write, &mut elsewhere)? {
+                if is_exempt && !hook.is_static {
+                    continue;
+                }
+                if let Some(resource) = self.caller.should_call(hook, write, &around, &mut passed)? {
                     called.push((hook.clone(), resource));
                 }
             }
-            Passed::of(elsewhere).tell("validate", "webhooks", NO_RULE, write, since);
+            passed.many(snapshot.hooks.len() - candidates, NO_RULE);
+            passed.tell("webhooks", write);
             let calls = called.iter().enumerate().map(|(index, (hook, resource))| self.invoke(hook, index, resource, write));
             join_all(calls).await.into_iter().collect()
         })

@@ -76,7 +76,8 @@ pub(in crate::api) fn isolate(phase: Phase, old: &Value, new: &mut Value) {
         return;
     }
     for list in ["containers", "initContainers"] {
-        for container in new["spec"][list].as_array_mut().into_iter().flatten() {
+        let containers = new["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
             let asked = wanted["spec"][list].as_array().into_iter().flatten().find(|other| other["name"] == container["name"]);
             let (Some(asked), Some(container)) = (asked, container.as_object_mut()) else { continue };
             for field in ["resources", "resizePolicy"] {

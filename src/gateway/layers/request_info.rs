@@ -39,14 +39,53 @@ impl Layer for Info {
         if let Ok(value) = HeaderValue::from_str(&audit_id) {
             response.headers_mut().insert("audit-id", value);
         }
-        for warning in context.trace.warnings() {
-            // 299 - "text", with what a quoted string cannot hold left out.
-            let text: String = warning.chars().filter(|c| !c.is_control()).collect::<String>().replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+        for warning in warnings(&context.trace.warnings()) {
+            if let Ok(value) = HeaderValue::from_str(&warning) {
                 response.headers_mut().append(header::WARNING, value);
             }
         }
         gateway.metrics.record(&context, response.status().as_u16());
         Ok(response)
+    }
+}
+
+/// How much all warnings of a response may hold before each of them is cut, and where they are then cut.
+const MOST_WARNED: usize = 4 * 1024;
+const LONGEST_WARNING: usize = 256;
+
+/// The values of the `Warning` header: `299 - "text"`. What no quoted string can hold is not told at all; where all together are too
+/// much, each is cut, and what comes after enough of them is left out.
+fn warnings(texts: &[String]) -> Vec<String> {
+    let length = |text: &str| text.chars().count();
+    let tellable = |text: &&String| !text.is_empty() && !text.chars().any(char::is_control);
+    let all = texts.iter().filter(|text| !text.is_empty()).filter(tellable);
+    let cuts = all.clone().map(|text| length(text)).sum::<usize>() > MOST_WARNED;
+    let mut told = 0;
+    let mut values = Vec::new();
+    for text in all {
+        if cuts && told >= MOST_WARNED {
+            break;
+        }
+        let shown: String = if cuts { text.chars().take(LONGEST_WARNING).collect() } else { text.clone() };
+        told += length(&shown);
+        values.push(format!("299 - \"{}\"", shown.replace('\\', "\\\\").replace('"', "\\\"")));
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_cut_only_where_there_is_too_much_of_them() {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        assert_eq!(warnings(&texts(&["a \"b\" \\", "", "new\nline"])), ["299 - \"a \\\"b\\\" \\\\\""]);
+        let long = "x".repeat(4000);
+        assert_eq!(warnings(&texts(&[&long]))[0].len(), 4008, "one long warning is whole");
+        let cut = warnings(&texts(&[&"y".repeat(5000), "z"]));
+        assert_eq!((cut[0].len(), cut[1].as_str()), (264, "299 - \"z\""));
+        let many: Vec<String> = (0..40).map(|i| format!("{i:02}{}", "q".repeat(300))).collect();
+        assert_eq!(warnings(&many).len(), 16, "then the rest is silence");
     }
 }

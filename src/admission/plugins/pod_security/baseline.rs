@@ -36,22 +36,27 @@ const SYSCTLS: &[(&str, u32)] = &[
     ("net.ipv4.tcp_keepalive_probes", 29),
     ("net.ipv4.tcp_rmem", 32),
     ("net.ipv4.tcp_wmem", 32),
+    ("net.ipv4.tcp_slow_start_after_idle", 37),
+    ("net.ipv4.tcp_notsent_lowat", 37),
 ];
 
-/// Everything that baseline does not allow. With `overridden`, without the checks that restricted has a stricter form of.
+/// Everything that baseline does not allow. With `overridden`, without the checks that restricted has a stricter form of in that version.
 pub fn check(level: &Level, metadata: &Value, spec: &Value, overridden: bool) -> Vec<Violation> {
-    let own = |check: fn(&Value) -> Option<Violation>| if overridden { None } else { check(spec) };
+    let is_own = |since: u32| !(overridden && level.includes(since));
     let all = [
         app_armor(metadata, spec),
-        own(capabilities),
+        is_own(22).then(|| capabilities(spec)).flatten(),
         host_namespaces(spec),
-        own(host_path_volumes),
+        is_own(0).then(|| host_path_volumes(spec)).flatten(),
         host_ports(spec),
         level.includes(34).then(|| host_probes(spec)).flatten(),
         privileged(spec),
-        proc_mount(spec),
+        (is_own(35) && !level.relaxes(spec)).then(|| proc_mount(spec)).flatten(),
         se_linux(level, spec),
-        own(seccomp),
+        match level.includes(19) {
+            true => is_own(19).then(|| seccomp(spec)).flatten(),
+            false => seccomp_annotations(metadata, spec),
+        },
         sysctls(level, spec),
         host_process(spec),
     ];
@@ -61,22 +66,45 @@ pub fn check(level: &Level, metadata: &Value, spec: &Value, overridden: bool) ->
 fn app_armor(metadata: &Value, spec: &Value) -> Option<Violation> {
     let is_forbidden = |value: &Value| value["securityContext"]["appArmorProfile"]["type"] == "Unconfined";
     let names = named(spec, is_forbidden);
-    let mut parts = Vec::new();
-    let setters = setters(is_forbidden(spec), &names);
-    if !setters.is_empty() {
-        parts.push(format!("{setters} must not set AppArmor profile type to \"Unconfined\""));
-    }
+    let set = setters(is_forbidden(spec), &names);
+    let mut values: Vec<String> = if set.is_empty() { Vec::new() } else { vec!["Unconfined".into()] };
     let annotations = metadata["annotations"].as_object().into_iter().flatten();
-    let forbidden: Vec<String> = annotations
+    let mut forbidden: Vec<String> = annotations
         .filter(|(key, _)| key.starts_with("container.apparmor.security.beta.kubernetes.io/"))
         .filter(|(_, value)| value.as_str().is_some_and(|v| !v.is_empty() && v != "runtime/default" && !v.starts_with("localhost/")))
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
+    let mut setters: Vec<&str> = Some(set.as_str()).filter(|set| !set.is_empty()).into_iter().collect();
     if !forbidden.is_empty() {
-        let word = if forbidden.len() == 1 { "annotation" } else { "annotations" };
-        parts.push(format!("{word} {}", forbidden.join(", ")));
+        forbidden.sort();
+        setters.push(if forbidden.len() == 1 { "annotation" } else { "annotations" });
+        values.append(&mut forbidden);
     }
-    violation("forbidden AppArmor profile", parts.join(", "))
+    if setters.is_empty() {
+        return None;
+    }
+    let reason = if values.len() == 1 { "forbidden AppArmor profile" } else { "forbidden AppArmor profiles" };
+    // The values stand in quotes as they are, even where they contain some.
+    let values: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
+    violation(reason, format!("{} must not set AppArmor profile type to {}", setters.join(" and "), values.join(", ")))
+}
+
+/// Before 1.19 the profile was an annotation.
+fn seccomp_annotations(metadata: &Value, spec: &Value) -> Option<Violation> {
+    const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+    let keys = std::iter::once(POD.to_owned()).chain(
+        containers(spec).map(|c| format!("container.seccomp.security.alpha.kubernetes.io/{}", c["name"].as_str().unwrap_or_default())),
+    );
+    let is_allowed = |value: &str| matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/");
+    let told = |key: String| {
+        let value = metadata["annotations"].get(&key)?.as_str().filter(|value| !is_allowed(value))?;
+        Some(format!("{key}={value:?}"))
+    };
+    let mut forbidden: Vec<String> = keys.filter_map(told).collect();
+    forbidden.sort();
+    forbidden.dedup();
+    let word = if forbidden.len() == 1 { "annotation" } else { "annotations" };
+    (!forbidden.is_empty()).then(|| format!("forbidden {word} {}", forbidden.join(", "))).and_then(|d| violation("seccompProfile", d))
 }
 
 /// Capabilities that are added and not among the allowed ones.
@@ -140,7 +168,8 @@ fn privileged(spec: &Value) -> Option<Violation> {
     (!names.is_empty()).then(told).and_then(|detail| violation("privileged", detail))
 }
 
-fn proc_mount(spec: &Value) -> Option<Violation> {
+/// What is mounted over `/proc`. Restricted has it for every Pod, baseline not for one with users of its own.
+pub fn proc_mount(spec: &Value) -> Option<Violation> {
     fn value(container: &Value) -> Option<&str> {
         container["securityContext"]["procMount"].as_str().filter(|mount| *mount != "Default")
     }

@@ -35,20 +35,47 @@ impl std::fmt::Display for Level {
 }
 
 impl Level {
-    /// What a namespace's labels say for `enforce`, `warn` or `audit`. What they say wrongly counts as the strictest.
+    /// What a namespace's labels say for `enforce`, `warn` or `audit`. What is wrong counts as the strictest where it is enforced, and as
+    /// nothing elsewhere. Who enforces without a word about warnings wants those of the same level.
     fn of(labels: &Value, mode: &str) -> Level {
-        let label = |suffix: &str| labels.get(format!("{PREFIX}{mode}{suffix}")).and_then(Value::as_str);
-        let name = match label("") {
-            None | Some("privileged") => "privileged",
-            Some("baseline") => "baseline",
-            Some(_) => "restricted",
+        let label = |mode: &str, suffix: &str| labels.get(format!("{PREFIX}{mode}{suffix}")).and_then(Value::as_str);
+        let version = |mode: &str| label(mode, "-version").and_then(minor_of);
+        let name = match (mode, label(mode, "")) {
+            ("warn", None) => {
+                let enforced = label("enforce", "").filter(|level| matches!(*level, "baseline" | "restricted"));
+                let name = match enforced {
+                    Some("baseline") => "baseline",
+                    Some(_) => "restricted",
+                    None => "privileged",
+                };
+                let of = if enforced.is_some() && label("warn", "-version").is_none() { "enforce" } else { "warn" };
+                return Level { name, minor: version(of) };
+            }
+            (_, None | Some("privileged")) => "privileged",
+            (_, Some("baseline")) => "baseline",
+            (_, Some("restricted")) | ("enforce", Some(_)) => "restricted",
+            _ => "privileged",
         };
-        Level { name, minor: label("-version").and_then(minor_of) }
+        Level { name, minor: version(mode) }
+    }
+
+    /// How strict it is.
+    fn rank(&self) -> u8 {
+        match self.name {
+            "privileged" => 0,
+            "baseline" => 1,
+            _ => 2,
+        }
     }
 
     /// Whether a check that came with a version is part of it.
     fn includes(&self, since: u32) -> bool {
         self.minor.is_none_or(|minor| minor >= since)
+    }
+
+    /// Whether it asks less of a Pod whose users are none of the host's.
+    fn relaxes(&self, spec: &Value) -> bool {
+        self.includes(35) && spec["hostUsers"] == false
     }
 
     /// Everything about a Pod that this level does not allow.
@@ -74,8 +101,70 @@ fn told(level: &Level, violations: &[Violation]) -> String {
     format!("violate PodSecurity \"{level}\": {}", parts.join(", "))
 }
 
+/// What a server asks of Pods where their namespace says nothing, and whom it asks nothing of.
+#[derive(Clone, Debug, Default)]
+pub struct Standards {
+    /// Labels as a namespace could have them, without their prefix.
+    defaults: Vec<(String, String)>,
+    users: Vec<String>,
+    runtime_classes: Vec<String>,
+    namespaces: Vec<String>,
+}
+
+impl Standards {
+    /// Reads a `PodSecurityConfiguration`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_value(value: &Value) -> Result<Standards, String> {
+        if value["kind"] != "PodSecurityConfiguration" {
+            return Err("not a PodSecurityConfiguration".into());
+        }
+        let defaults = value["defaults"].as_object().into_iter().flatten();
+        let defaults: Vec<(String, String)> =
+            defaults.map(|(mode, level)| (mode.clone(), level.as_str().unwrap_or_default().to_owned())).collect();
+        let labels: serde_json::Map<String, Value> =
+            defaults.iter().map(|(mode, level)| (format!("{PREFIX}{mode}"), json!(level))).collect();
+        if let Some(error) = label_errors(&labels.into()).first() {
+            return Err(error.to_string().replace(&format!("metadata.labels[{PREFIX}"), "defaults["));
+        }
+        let list = |field: &str| -> Vec<String> {
+            let all = value["exemptions"][field].as_array().into_iter().flatten();
+            all.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+        };
+        Ok(Standards { defaults, users: list("usernames"), runtime_classes: list("runtimeClasses"), namespaces: list("namespaces") })
+    }
+
+    /// The labels of a namespace, with what they leave out.
+    fn complete(&self, labels: &Value) -> Value {
+        let mut all = labels.as_object().cloned().unwrap_or_default();
+        for (mode, level) in &self.defaults {
+            all.entry(format!("{PREFIX}{mode}")).or_insert_with(|| json!(level));
+        }
+        all.into()
+    }
+
+    /// What somebody is exempt by, in the word that the audit event has for it.
+    fn exemption(&self, write: &Write, spec: &Value) -> Option<&'static str> {
+        let runtime_class = spec["runtimeClassName"].as_str().unwrap_or_default();
+        if self.namespaces.contains(&write.namespace) {
+            return Some("namespace");
+        }
+        if self.users.contains(&write.user.name) {
+            return Some("user");
+        }
+        let is_exempt = !runtime_class.is_empty() && self.runtime_classes.iter().any(|class| class == runtime_class);
+        is_exempt.then_some("runtimeClass")
+    }
+}
+
 /// The plugin.
-pub struct PodSecurity(pub Cluster);
+pub struct PodSecurity {
+    /// The cluster, for the namespace's labels and its Pods.
+    pub cluster: Cluster,
+    /// What the configuration says.
+    pub standards: Standards,
+}
 
 impl Validate for PodSecurity {
     fn name(&self) -> &'static str {
@@ -103,14 +192,24 @@ impl Validate for PodSecurity {
             if write.is("", "namespaces") {
                 return self.namespace(write).await;
             }
-            let Some(namespace) = self.0.namespace(&write.namespace) else { return Ok(()) };
-            let labels = namespace.value()["metadata"]["labels"].clone();
+            let Some(namespace) = self.cluster.namespace(&write.namespace) else { return Ok(()) };
             let Some((metadata, spec)) = pod_of(&write.resource.kind, write.object()) else { return Ok(()) };
+            if let Some(exempt) = self.standards.exemption(write, spec) {
+                write.context.trace.annotate(format!("{PREFIX}exempt"), exempt);
+                return Ok(());
+            }
+            let labels = self.standards.complete(&namespace.value()["metadata"]["labels"]);
             let is_pod = write.is_of("", "pods");
             if is_pod && write.operation == Operation::Update && !is_significant(write) {
                 return Ok(());
             }
             let trace = &write.context.trace;
+            let errors: Vec<String> = label_errors(&labels).iter().map(ToString::to_string).collect();
+            match errors.as_slice() {
+                [] => {}
+                [one] => trace.annotate(format!("{PREFIX}error"), format!("Failed to parse policy: {one}")),
+                many => trace.annotate(format!("{PREFIX}error"), format!("Failed to parse policy: [{}]", many.join(", "))),
+            }
             let enforce = Level::of(&labels, "enforce");
             let mut refused = None;
             if is_pod {
@@ -141,33 +240,46 @@ impl Validate for PodSecurity {
 /// Whether an update of a Pod can make a difference: other images, more containers.
 fn is_significant(write: &Write) -> bool {
     let images = |pod: &Value| containers(&pod["spec"]).map(|c| c["image"].clone()).collect::<Vec<_>>();
-    write.subresource == "ephemeralcontainers" || images(write.old()) != images(write.object())
+    images(write.old()) != images(write.object())
+}
+
+/// What is wrong with the labels of a namespace.
+fn label_errors(labels: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for mode in ["enforce", "audit", "warn"] {
+        let field = |suffix: &str| format!("metadata.labels[{PREFIX}{mode}{suffix}]");
+        let label = |suffix: &str| labels.get(format!("{PREFIX}{mode}{suffix}"));
+        if let Some(value) = label("").filter(|v| !matches!(v.as_str(), Some("privileged" | "baseline" | "restricted"))) {
+            errors.push(FieldError::invalid(field(""), value, "must be one of privileged, baseline, restricted"));
+        }
+        if let Some(value) = label("-version").filter(|v| v.as_str() != Some("latest") && v.as_str().and_then(minor_of).is_none()) {
+            errors.push(FieldError::invalid(field("-version"), value, "must be \"latest\" or \"v1.x\""));
+        }
+    }
+    errors
 }
 
 impl PodSecurity {
     /// Labels must say something, and a stricter level is told of the Pods that are already there.
     async fn namespace(&self, write: &Write) -> Result<(), Status> {
         let labels = &write.object()["metadata"]["labels"];
-        let mut errors = Vec::new();
-        for mode in ["enforce", "audit", "warn"] {
-            let field = |suffix: &str| format!("metadata.labels[{PREFIX}{mode}{suffix}]");
-            let label = |suffix: &str| labels.get(format!("{PREFIX}{mode}{suffix}"));
-            if let Some(value) = label("").filter(|v| !matches!(v.as_str(), Some("privileged" | "baseline" | "restricted"))) {
-                errors.push(FieldError::invalid(field(""), value, "must be one of privileged, baseline, restricted"));
-            }
-            if let Some(value) = label("-version").filter(|v| v.as_str() != Some("latest") && v.as_str().and_then(minor_of).is_none()) {
-                errors.push(FieldError::invalid(field("-version"), value, "must be \"latest\" or \"v1.x\""));
-            }
-        }
-        if !errors.is_empty() {
+        let errors = label_errors(labels);
+        // What was wrong before may stay so.
+        let was_so = write.operation == Operation::Update && label_errors(&write.old()["metadata"]["labels"]) == errors;
+        if !errors.is_empty() && !was_so {
             return Err(Status::invalid("", "Namespace", &write.name, errors));
         }
-        let (old, new) = (Level::of(&write.old()["metadata"]["labels"], "enforce"), Level::of(labels, "enforce"));
-        if write.operation != Operation::Update || old == new || new.name == "privileged" {
+        let enforced = |labels: &Value| Level::of(&self.standards.complete(labels), "enforce");
+        let (old, new) = (enforced(&write.old()["metadata"]["labels"]), enforced(labels));
+        if self.standards.namespaces.contains(&write.name) {
+            return Ok(());
+        }
+        let is_relaxed = old.minor == new.minor && new.rank() <= old.rank();
+        if write.operation != Operation::Update || old == new || new.name == "privileged" || is_relaxed {
             return Ok(());
         }
         let mut groups: BTreeMap<String, (String, usize)> = BTreeMap::new();
-        for pod in self.0.list("pods", &write.name).await? {
+        for pod in self.cluster.list("pods", &write.name).await? {
             let violations = new.violations(&pod.value()["metadata"], &pod.value()["spec"]);
             if !violations.is_empty() {
                 let reasons: Vec<&str> = violations.iter().map(|v| v.reason).collect();
@@ -179,14 +291,17 @@ impl PodSecurity {
         }
         let trace = &write.context.trace;
         trace.warn(format!("existing pods in namespace {} violate the new PodSecurity enforce level \"{new}\"", json!(write.name)));
+        let mut told = Vec::new();
         for (reasons, (first, count)) in groups {
             let others = match count {
                 1 => String::new(),
                 2 => " (and 1 other pod)".to_owned(),
                 n => format!(" (and {} other pods)", n - 1),
             };
-            trace.warn(format!("{first}{others}: {reasons}"));
+            told.push(format!("{first}{others}: {reasons}"));
         }
+        told.sort();
+        told.into_iter().for_each(|warning| trace.warn(warning));
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::Level;
-use super::baseline::added;
+use super::baseline::{added, proc_mount};
 use super::violation::{Violation, is_windows, named, plural, quoted, setters, violation};
 use crate::admission::plugins::pod::containers;
 
@@ -18,9 +18,10 @@ pub fn check(level: &Level, _metadata: &Value, spec: &Value) -> Vec<Violation> {
     let all = [
         (linux && level.includes(8)).then(|| privilege_escalation(spec)).flatten(),
         (linux && level.includes(22)).then(|| capabilities(spec)).flatten(),
+        level.includes(35).then(|| proc_mount(spec)).flatten(),
         volumes(spec),
-        run_as_non_root(spec),
-        level.includes(23).then(|| run_as_user(spec)).flatten(),
+        (!level.relaxes(spec)).then(|| run_as_non_root(spec)).flatten(),
+        (level.includes(23) && !level.relaxes(spec)).then(|| run_as_user(spec)).flatten(),
         (linux && level.includes(19)).then(|| seccomp(spec)).flatten(),
     ];
     all.into_iter().flatten().collect()
@@ -71,16 +72,13 @@ fn run_as_non_root(spec: &Value) -> Option<Violation> {
     let pod = set(spec);
     let explicit = named(spec, |c| set(c) == Some(false));
     let silent = named(spec, |c| set(c).is_none());
-    let mut bad = Vec::new();
-    // A Pod that says no is only as bad as the containers that do not overrule it.
-    let setters = setters(pod == Some(false) && !silent.is_empty(), &explicit);
-    if !setters.is_empty() {
-        bad.push(format!("{setters} must not set securityContext.runAsNonRoot=false"));
-    }
-    if pod.is_none() && !silent.is_empty() {
-        bad.push(format!("pod or {} must set securityContext.runAsNonRoot=true", plural("container", &silent)));
-    }
-    violation("runAsNonRoot != true", bad.join("; "))
+    let setters = setters(pod == Some(false), &explicit);
+    let told = match (setters.is_empty(), pod.is_none() && !silent.is_empty()) {
+        (false, _) => format!("{setters} must not set securityContext.runAsNonRoot=false"),
+        (true, true) => format!("pod or {} must set securityContext.runAsNonRoot=true", plural("container", &silent)),
+        (true, false) => String::new(),
+    };
+    violation("runAsNonRoot != true", told)
 }
 
 fn run_as_user(spec: &Value) -> Option<Violation> {
