@@ -86,7 +86,9 @@ impl Quantity {
 
     /// The sum, written as the first is.
     pub fn plus(self, other: Self) -> Self {
-        Self { nanos: self.nanos.saturating_add(other.nanos), ..self }
+        // Nothing is written in no particular way.
+        let format = if self.nanos == 0 { other.format } else { self.format };
+        Self { nanos: self.nanos.saturating_add(other.nanos), format }
     }
 }
 
