@@ -219,6 +219,10 @@ impl Api {
                 return Err(conflict(format!("pod {name} is already assigned to node {host:?}")));
             }
             pod["spec"]["nodeName"] = json!(node);
+            // Where it might have gone is of no interest any more.
+            if let Some(status) = pod["status"].as_object_mut() {
+                status.remove("nominatedNodeName");
+            }
             if !annotations.is_empty() {
                 let all = meta_mut(pod).entry("annotations").or_insert_with(|| json!({}));
                 if let Some(all) = all.as_object_mut() {

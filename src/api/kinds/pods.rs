@@ -4,9 +4,16 @@ use serde_json::{Value, json};
 
 use crate::api::strategy::Phase;
 
-pub(super) fn prepare_for_create(object: &mut Value) {
+pub(super) fn prepare_for_create(object: &mut Value, now: &str) {
     let class = crate::object::qos::class(&object["spec"]);
     object["status"] = json!({"phase": "Pending", "qosClass": class});
+    // No scheduler says this: it does not look at such a Pod.
+    if object["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+        object["status"]["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": now, "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
 }
 
 pub(super) fn prepare_for_update(phase: Phase, old: &Value, new: &mut Value) {
