@@ -1,6 +1,7 @@
 //! The controllers against a whole server in memory, through its HTTP stack, each under its own identity. In place of
 //! nodes stands a few lines that let every Pod run.
 
+mod details;
 mod tour;
 mod volumes;
 

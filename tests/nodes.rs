@@ -238,6 +238,22 @@ async fn what_the_scheduler_says_can_be_read_as_an_event_of_the_core_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_gated_pod_says_so_and_goes_when_its_gate_is_opened() {
+    let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
+    let mut spec = nginx();
+    spec["schedulingGates"] = json!([{"name": "example.com/wait"}]);
+    cluster.create("gated", &[], spec).await;
+    cluster.create("other", &[], nginx()).await;
+    cluster.running("other").await;
+    let pod = cluster.wait("gated", |_| true).await;
+    let condition = &pod["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["reason"]), (&json!("PodScheduled"), &json!("SchedulingGated")));
+    assert_eq!(condition["message"], "Scheduling is blocked due to non-empty scheduling gates");
+    cluster.pods().patch("gated", &PatchParams::default(), &Patch::Merge(json!({"spec": {"schedulingGates": null}}))).await.unwrap();
+    cluster.running("gated").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_of_another_scheduler_is_left_alone() {
     let cluster = Cluster::start(Nodes::mock(1), Clock::system()).await;
     let mut spec = nginx();
@@ -409,7 +425,8 @@ async fn a_more_important_pod_takes_the_place_of_a_less_important_one() {
     cluster.running("low").await;
     cluster.create("high", &[], asks("high")).await;
     cluster.wait("low", Value::is_null).await;
-    cluster.running("high").await;
+    let high = cluster.running("high").await;
+    assert!(high["status"]["nominatedNodeName"].is_null(), "it has gone where it was nominated to");
     cluster.events("low", "Preempted").await;
 }
 

@@ -156,6 +156,16 @@ impl Objects for Current {
 /// What an authoriser's index does with a change of an object: plural, group, old, new.
 type Changed = dyn Fn(&str, &str, Option<&Value>, Option<&Value>) + Send + Sync;
 
+/// The bytes of an object's `spec`.
+fn spec(object: &[u8]) -> Option<&str> {
+    #[derive(serde::Deserialize)]
+    struct Spec<'a> {
+        #[serde(borrow)]
+        spec: Option<&'a serde_json::value::RawValue>,
+    }
+    serde_json::from_slice::<Spec<'_>>(object).ok()?.spec.map(serde_json::value::RawValue::get)
+}
+
 /// Tells an index of the changes of one resource.
 struct IndexObserver {
     plural: &'static str,
@@ -165,6 +175,16 @@ struct IndexObserver {
 
 impl Observer for IndexObserver {
     fn changed(&self, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) {
+        // Most changes of a Pod are of its status, in which only the claims of devices matter.
+        let claims = |object: &Object| memchr::memmem::find(&object.json, b"esourceClaimStatus").is_some();
+        if let (Some(old), Some(new), "pods") = (old, new, self.plural)
+            && !claims(old)
+            && !claims(new)
+            && let (Some(old), Some(new)) = (spec(&old.json), spec(&new.json))
+            && old == new
+        {
+            return;
+        }
         // Parsed for this and let go: an index keeps what it needs, and roles are many.
         let (old, new) = (old.map(|o| o.to_value()), new.map(|o| o.to_value()));
         (self.index)(self.plural, self.group, old.as_ref(), new.as_ref());

@@ -26,6 +26,7 @@ const ALL: &[&str] = &[
     "clusterrole-aggregation-controller",
     "node-ipam-controller",
     "node-lifecycle-controller",
+    "ttl-controller",
     "taint-eviction-controller",
     "pod-garbage-collector-controller",
     "persistentvolume-binder-controller",
@@ -152,6 +153,10 @@ async fn of_the_whole_cluster(cluster: &Cluster) {
     until("the rules are gathered", || async { roles.get("whole").await.unwrap().rules.unwrap_or_default().len() == 1 }).await;
 
     let nodes: Api<Node> = Api::all(cluster.client.clone());
+    until("the node says how long its kubelet may remember", || async {
+        nodes.get("n1").await.unwrap().annotations().contains_key("node.alpha.kubernetes.io/ttl")
+    })
+    .await;
     until("the node has a range", || async { nodes.get("n1").await.unwrap().spec.is_some_and(|spec| spec.pod_cidr.is_some()) }).await;
 }
 

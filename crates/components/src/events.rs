@@ -43,7 +43,7 @@ const WORKERS: usize = 4;
 /// How many events may wait for one worker.
 const WAITING: usize = 4096;
 /// How long an event stands back behind other work at most.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// `Normal` or `Warning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +76,8 @@ pub(crate) struct Record {
     pub message: String,
     /// When it happened, which may be a moment before it is written.
     pub at: Timestamp,
+    /// Whether it is written without saying who reports it.
+    pub anonymous: bool,
 }
 
 /// Who says it.
@@ -145,6 +147,7 @@ impl Recorder {
             action: None,
             message: message.into(),
             at: self.clock.now(),
+            anonymous: false,
         });
     }
 
@@ -167,6 +170,7 @@ impl Recorder {
             action: Some(action.to_owned()),
             message: note.into(),
             at: self.clock.now(),
+            anonymous: false,
         });
     }
 
@@ -193,14 +197,18 @@ struct Sink {
 impl Sink {
     async fn work(self, mut records: mpsc::Receiver<Record>) {
         let mut correlator = Correlator::default();
-        while let Some(record) = records.recv().await {
+        while let Some(mut record) = records.recv().await {
             self.clock.calm(later(record.at, PATIENCE)).await;
             let now = record.at;
             let subject = Subject::of(&record);
             let step = correlator.take(&record, now);
             let written = match step {
                 Step::Skip => continue,
-                Step::Create { message } => self.create(&record, message, 1).await,
+                Step::Create { message, combined } => {
+                    // One that stands for many speaks for nobody in particular.
+                    record.anonymous = combined;
+                    self.create(&record, message, 1).await
+                }
                 Step::Repeat { name, message, count, first } => {
                     match self.repeat(&record, &name, &message, count).await {
                         // It has expired in the meantime: from the beginning, with the count so far.
@@ -245,8 +253,8 @@ impl Sink {
                         component: Some(record.source.component.to_string()),
                         host: (!record.source.host.is_empty()).then(|| record.source.host.to_string()),
                     }),
-                    reporting_component: Some(record.source.component.to_string()),
-                    reporting_instance: Some(record.source.host.to_string()),
+                    reporting_component: Some(if record.anonymous { String::new() } else { record.source.component.to_string() }),
+                    reporting_instance: Some(if record.anonymous { String::new() } else { record.source.host.to_string() }),
                     first_timestamp: Some(whole_seconds(first)),
                     last_timestamp: Some(whole_seconds(now)),
                     count: Some(count),

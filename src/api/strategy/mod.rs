@@ -61,6 +61,7 @@ const COUNTED: &[(&str, &str)] = &[
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("discovery.k8s.io", "endpointslices"),
     ("flowcontrol.apiserver.k8s.io", "flowschemas"),
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
     ("resource.k8s.io", "deviceclasses"),
@@ -204,6 +205,10 @@ fn is_changed(resource: &Resource, old: &Value, new: &Value) -> bool {
     }
     if resource.custom.is_none() && (old.get("spec").is_some() || new.get("spec").is_some()) {
         return old.get("spec") != new.get("spec");
+    }
+    // What an EndpointSlice belongs to is in its labels.
+    if &*resource.plural == "endpointslices" && old["metadata"].get("labels") != new["metadata"].get("labels") {
+        return true;
     }
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return true };
     let ignored = |key: &str| matches!(key, "metadata" | "apiVersion" | "kind") || (key == "status" && has_status(resource));

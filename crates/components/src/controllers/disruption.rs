@@ -3,26 +3,23 @@
 //! The status is what the eviction API decides by, and where it notes the Pods it has just evicted, until they are gone
 //! or two minutes have passed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet, StatefulSet},
+        autoscaling::v1::Scale,
         core::v1::{Pod, ReplicationController},
         policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
     },
     apimachinery::pkg::{
-        apis::meta::v1::{Condition, Time},
+        apis::meta::v1::{Condition, LabelSelector, OwnerReference, Time},
         util::intstr::IntOrString,
     },
 };
-use kube::core::Selector;
+use kube::{Client, core::Selector};
 
 use super::{
     owner::selects,
@@ -32,7 +29,7 @@ use super::{
 use crate::{
     clock::{Clock, later, left},
     events::{EventType, Recorder, regarding},
-    runtime::{Component, Context, Identity, Informer, Key, Outcome, Requeue, Source, Writer, controller_of},
+    runtime::{Component, Context, Error, Identity, Informer, Key, Outcome, Requeue, Source, Writer, controller_of, discovery::discover},
 };
 
 const ACCOUNT: &str = "disruption-controller";
@@ -48,6 +45,7 @@ struct Controller {
     replication: Informer<ReplicationController>,
     writer: Writer<PodDisruptionBudget>,
     recorder: Recorder,
+    client: Client,
     clock: Clock,
 }
 
@@ -57,7 +55,8 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
     let budgets = context.watches.of();
     context.run(Controller {
         writer: Writer::new(client.clone(), &budgets),
-        recorder: context.recorder(client, "controllermanager"),
+        recorder: context.recorder(client.clone(), "controllermanager"),
+        client,
         budgets,
         pods: context.watches.of(),
         deployments: context.watches.of(),
@@ -104,10 +103,22 @@ impl Component for Controller {
             self.recorder.event(&regarding(&*budget), EventType::Normal, "NoPods", "No matching pods found");
         }
         let now = self.clock.now();
-        let expected = self.expected(&budget, &pods);
-        if let Err(message) = &expected {
-            self.recorder.event(&regarding(&*budget), EventType::Warning, "CalculateExpectedPodCountFailed", message.clone());
+        let about = regarding(&*budget);
+        let expected = self.expected(&budget, &pods).await;
+        match &expected {
+            Err(message) => self.recorder.event(&about, EventType::Warning, "CalculateExpectedPodCountFailed", message.clone()),
+            Ok(expected) if expected.unmanaged => {
+                let message = format!(
+                    "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of the PDB \
+                     cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \
+                     \".spec.minAvailable\" field of the PDB to an integer value.",
+                    in_go(budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()))
+                );
+                self.recorder.event(&about, EventType::Warning, "UnmanagedPods", message);
+            }
+            Ok(_) => {}
         }
+        let expected = expected.map(|expected| (expected.count, expected.healthy));
         let (status, again) = status(&budget, &pods, expected, &self.clock.time(), now);
         if budget.status.as_ref() != Some(&status) {
             let mut next = (*budget).clone();
@@ -118,36 +129,41 @@ impl Component for Controller {
     }
 }
 
-/// How many Pods there should be, and how many of them healthy.
-type Expected = Result<(i32, i32), String>;
+/// How many Pods there should be, how many of them healthy, and whether some belong to nobody and were not counted.
+#[derive(Default)]
+struct Expected {
+    count: i32,
+    healthy: i32,
+    unmanaged: bool,
+}
 
 impl Controller {
-    fn expected(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Expected {
-        let Some(spec) = &budget.spec else { return Ok((0, 0)) };
+    async fn expected(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<Expected, String> {
+        let Some(spec) = &budget.spec else { return Ok(Expected::default()) };
         let present = i32::try_from(pods.len()).unwrap_or(i32::MAX);
         if let Some(most) = &spec.max_unavailable {
-            let expected = self.scale_of(pods)?;
-            let most = resolve(most, expected, Round::Up).unwrap_or(0);
-            return Ok((expected, (expected - most).max(0)));
+            let (count, unmanaged) = self.scale_of(pods).await?;
+            let most = resolve(most, count, Round::Up).unwrap_or(0);
+            return Ok(Expected { count, healthy: (count - most).max(0), unmanaged });
         }
         match &spec.min_available {
-            Some(IntOrString::Int(least)) => Ok((present, *least)),
+            Some(IntOrString::Int(least)) => Ok(Expected { count: present, healthy: *least, unmanaged: false }),
             Some(least) => {
-                let expected = self.scale_of(pods)?;
-                Ok((expected, resolve(least, expected, Round::Up).unwrap_or(0)))
+                let (count, unmanaged) = self.scale_of(pods).await?;
+                Ok(Expected { count, healthy: resolve(least, count, Round::Up).unwrap_or(0), unmanaged })
             }
-            None => Ok((present, 0)),
+            None => Ok(Expected { count: present, ..Expected::default() }),
         }
     }
 
-    /// The sum of what the Pods' controllers want.
-    fn scale_of(&self, pods: &[Arc<Pod>]) -> Result<i32, String> {
+    /// The sum of what the Pods' controllers want, and whether some have none.
+    async fn scale_of(&self, pods: &[Arc<Pod>]) -> Result<(i32, bool), String> {
         let mut scales: BTreeMap<String, i32> = BTreeMap::new();
-        let mut unmanaged = BTreeSet::new();
+        let mut unmanaged = false;
         for pod in pods {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             let Some(owner) = controller_of(&pod.metadata) else {
-                unmanaged.insert(pod.metadata.name.clone().unwrap_or_default());
+                unmanaged = true;
                 continue;
             };
             if scales.contains_key(&owner.uid) {
@@ -166,31 +182,51 @@ impl Controller {
                     let set = self.replication.get(namespace, &owner.name);
                     set.map(|set| (owner.uid.clone(), set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)))
                 }
-                kind => {
-                    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-                    return Err(format!(
-                        "Failed to calculate the number of expected pods: {}.{group} does not implement the scale subresource",
-                        kind.to_lowercase() + "s"
-                    ));
-                }
+                _ => Some((owner.uid.clone(), self.scale_by_subresource(namespace, owner).await?)),
             };
-            if let Some((uid, scale)) = found {
-                scales.insert(uid, scale);
-            }
+            let Some((uid, scale)) = found else {
+                let name = pod.metadata.name.as_deref().unwrap_or_default();
+                return Err(format!("Failed to calculate the number of expected pods: found no controllers for pod {name:?}"));
+            };
+            scales.insert(uid, scale);
         }
-        if scales.is_empty()
-            && let Some(pod) = unmanaged.first()
-        {
-            return Err(format!("Failed to calculate the number of expected pods: found no controllers for pod {pod:?}"));
-        }
-        Ok(scales.values().sum())
+        Ok((scales.values().sum(), unmanaged))
     }
+
+    /// What a controller of any other kind wants: it says so itself, if it can be scaled at all.
+    async fn scale_by_subresource(&self, namespace: &str, owner: &OwnerReference) -> Result<i32, String> {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let resources = discover(&self.client).await.map_err(|error| error.message())?;
+        let found = resources.iter().find(|resource| resource.group == group && resource.kind == owner.kind);
+        let plural = found.map_or_else(|| owner.kind.to_lowercase() + "s", |resource| resource.plural.clone());
+        let none = format!("Failed to calculate the number of expected pods: {plural}.{group} does not implement the scale subresource");
+        let Some(resource) = found else { return Err(none) };
+        let request = http::Request::get(resource.path(namespace, &owner.name) + "/scale").body(Vec::new());
+        let request = request.map_err(|error| error.to_string())?;
+        match self.client.request::<Scale>(request).await.map_err(Error::from) {
+            Ok(scale) => Ok(scale.spec.and_then(|spec| spec.replicas).unwrap_or(0)),
+            Err(error) if error.is_not_found() => Err(none),
+            Err(error) => Err(error.message()),
+        }
+    }
+}
+
+/// A selector as it is written in the words of the language that Kubernetes is made of.
+fn in_go(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else { return "nil".into() };
+    let labels: String = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}: {value},")).collect();
+    let expressions = selector.match_expressions.iter().flatten().map(|r| {
+        let values = r.values.as_deref().unwrap_or_default().join(" ");
+        format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", r.key, r.operator)
+    });
+    let expressions: String = expressions.collect();
+    format!("&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}")
 }
 
 fn status(
     budget: &PodDisruptionBudget,
     pods: &[Arc<Pod>],
-    expected: Expected,
+    expected: Result<(i32, i32), String>,
     time: &Time,
     now: Timestamp,
 ) -> (PodDisruptionBudgetStatus, Option<Duration>) {
@@ -263,7 +299,7 @@ mod tests {
         )
     }
 
-    fn at(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], expected: Expected) -> PodDisruptionBudgetStatus {
+    fn at(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], expected: Result<(i32, i32), String>) -> PodDisruptionBudgetStatus {
         let now: Timestamp = "2030-01-01T00:01:00Z".parse().unwrap();
         status(budget, pods, expected, &Time(now), now).0
     }
@@ -277,6 +313,19 @@ mod tests {
         assert_eq!(status.conditions.unwrap()[0].reason, "SufficientPods");
         assert_eq!(at(&budget, &pods, Ok((3, 2))).conditions.unwrap()[0].reason, "InsufficientPods");
         assert_eq!(at(&budget, &pods, Err("?".into())).disruptions_allowed, Some(0));
+    }
+
+    #[test]
+    fn a_selector_is_written_as_others_write_it() {
+        let selector: LabelSelector = serde_json::from_value(
+            json!({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]}),
+        )
+        .unwrap();
+        assert_eq!(
+            in_go(Some(&selector)),
+            "&LabelSelector{MatchLabels:map[string]string{app: web,},MatchExpressions:[]LabelSelectorRequirement{\
+             LabelSelectorRequirement{Key:a,Operator:In,Values:[x y],},},}"
+        );
     }
 
     #[test]

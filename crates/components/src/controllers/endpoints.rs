@@ -5,6 +5,7 @@
 
 pub mod legacy;
 pub mod slice;
+pub mod trigger;
 
 use std::{collections::BTreeMap, sync::Arc};
 

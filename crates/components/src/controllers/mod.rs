@@ -57,6 +57,7 @@ pub fn entries() -> Vec<Entry> {
         entry("certificatesigningrequest-cleaner-controller", &["csrcleaner"], certificates::cleaner::run),
         entry("node-ipam-controller", &["nodeipam"], node::ipam::run),
         entry("node-lifecycle-controller", &["nodelifecycle"], node::lifecycle::run),
+        entry("ttl-controller", &["ttl"], node::ttl::run),
         entry("taint-eviction-controller", &[], node::taint_eviction::run),
         entry("pod-garbage-collector-controller", &["podgc"], pod_gc::run),
         entry("persistentvolume-binder-controller", &["persistentvolume-binder"], volume::binder::run),

@@ -3,6 +3,7 @@
 pub mod ipam;
 pub mod lifecycle;
 pub mod taint_eviction;
+pub mod ttl;
 
 /// The service account of the controllers in this room.
 const ACCOUNT: &str = "node-controller";

@@ -5,7 +5,11 @@
 pub mod quantity;
 pub mod usage;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use http::{Request, header};
@@ -14,17 +18,20 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::Client;
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::runtime::{
     Change, Component, Context, Error, Identity, Informer, Key, Object, Outcome, Partial, Queue, Requeue, Source, Writer,
-    discovery::discover,
+    discovery::discover, revision_of,
 };
 use quantity::Amount;
 use usage::Usage;
 
 /// How often everything is counted again, whatever happens.
 const AGAIN: Duration = Duration::from_secs(300);
+/// How long an object that has been admitted takes to be seen, at most.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 struct Controller {
     quotas: Informer<ResourceQuota>,
@@ -36,6 +43,8 @@ struct Controller {
     replication: Informer<ReplicationController>,
     writer: Writer<ResourceQuota>,
     client: Client,
+    /// The revision of a quota at which less was found to be used than it says.
+    looked: Mutex<HashMap<Key, u64>>,
 }
 
 /// Runs the controller.
@@ -52,6 +61,7 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
         secrets: context.watches.of(),
         replication: context.watches.of(),
         client,
+        looked: Mutex::default(),
     })
 }
 
@@ -79,7 +89,13 @@ impl Component for Controller {
     fn sources(&self) -> Vec<Source> {
         let never = |_: &Change<'_, _>| false;
         vec![
-            Source::own(&self.quotas),
+            // Not its status: admission writes that, too, and has counted what is only just being created.
+            Source::new(&self.quotas, |change, queue| {
+                let limits = |quota: Option<&Arc<ResourceQuota>>| quota.and_then(|quota| quota.spec.clone());
+                if let Some(quota) = change.new.filter(|_| limits(change.old) != limits(change.new)) {
+                    queue.add(Key::of(&quota.metadata));
+                }
+            }),
             frees(&self.pods, &self.quotas, |change| {
                 let ended = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| super::pods::is_finished(pod));
                 ended(change.new) && !ended(change.old)
@@ -93,7 +109,10 @@ impl Component for Controller {
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
-        let Some(quota) = self.quotas.find(&key) else { return Ok(Requeue::Done) };
+        let Some(quota) = self.quotas.find(&key) else {
+            self.looked.lock().remove(&key);
+            return Ok(Requeue::Done);
+        };
         let Some(spec) = &quota.spec else { return Ok(Requeue::Done) };
         let hard = spec.hard.clone().unwrap_or_default();
         let namespace = &*key.namespace;
@@ -119,10 +138,17 @@ impl Component for Controller {
         }
         let status = ResourceQuotaStatus { used: Some(constrained(&hard, &used)), hard: Some(hard) };
         if quota.status.as_ref() != Some(&status) {
+            let revision = revision_of(&quota.metadata);
+            if lowers(quota.status.as_ref(), &status) && self.looked.lock().insert(key.clone(), revision) != Some(revision) {
+                // Admission raises the number before there is an object to be counted. Who was admitted a moment ago is here at the
+                // second look; who is admitted until then changes the quota, and it is looked at once more.
+                return Ok(Requeue::After(SECOND_LOOK));
+            }
             let mut next = (*quota).clone();
             next.status = Some(status);
             self.writer.update_status(&next).await?;
         }
+        self.looked.lock().remove(&key);
         Ok(Requeue::After(AGAIN))
     }
 }
@@ -155,6 +181,16 @@ impl Controller {
     }
 }
 
+/// Whether less of something is used than was.
+fn lowers(old: Option<&ResourceQuotaStatus>, new: &ResourceQuotaStatus) -> bool {
+    let amount = |quantity: &Quantity| Amount::parse(&quantity.0).unwrap_or(Amount::whole(0));
+    let Some(old) = old.and_then(|status| status.used.as_ref()) else { return false };
+    old.iter().any(|(name, old)| {
+        let new = new.used.as_ref().and_then(|used| used.get(name)).map_or(Amount::whole(0), amount);
+        amount(old).exceeds(new)
+    })
+}
+
 /// What is used of what is limited.
 fn constrained(hard: &BTreeMap<String, Quantity>, used: &Usage) -> BTreeMap<String, Quantity> {
     let amount = |name: &String| used.get(name).map_or_else(|| "0".to_owned(), ToString::to_string);
@@ -164,6 +200,17 @@ fn constrained(hard: &BTreeMap<String, Quantity>, used: &Usage) -> BTreeMap<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_becomes_less_needs_a_second_look() {
+        let status = |pods: &str, cpu: &str| ResourceQuotaStatus {
+            used: Some(BTreeMap::from([("pods".to_owned(), Quantity(pods.into())), ("cpu".to_owned(), Quantity(cpu.into()))])),
+            hard: None,
+        };
+        assert!(!lowers(None, &status("0", "0")));
+        assert!(!lowers(Some(&status("1", "1")), &status("2", "1000m")));
+        assert!(lowers(Some(&status("1", "1")), &status("2", "900m")));
+    }
 
     #[test]
     fn the_status_names_exactly_what_is_limited() {

@@ -149,16 +149,12 @@ fn new_revision(
     labels.insert(key.into(), hash.clone());
     let mut name = owner.name.clone().unwrap_or_default();
     name.truncate(223);
-    let annotations = owner.annotations.clone().map(|mut annotations| {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        annotations
-    });
     Ok(ControllerRevision {
         metadata: ObjectMeta {
             name: Some(format!("{name}-{hash}")),
             namespace: owner.namespace.clone(),
             labels: Some(labels),
-            annotations: annotations.filter(|annotations| !annotations.is_empty()),
+            annotations: owner.annotations.clone().filter(|annotations| !annotations.is_empty()),
             owner_references: Some(vec![reference.clone()]),
             ..ObjectMeta::default()
         },

@@ -28,6 +28,8 @@ pub(crate) enum Step {
     Create {
         /// What it says.
         message: String,
+        /// Whether it stands for many.
+        combined: bool,
     },
     /// Raise the count of one that is there.
     Repeat {
@@ -124,7 +126,7 @@ impl Correlator {
         match self.seen.get_mut(&subject) {
             Some(seen) if record.action.is_some() && now.duration_since(seen.last) > SERIES => {
                 self.seen.remove(&subject);
-                Step::Create { message }
+                Step::Create { message, combined: false }
             }
             Some(seen) => {
                 seen.count = seen.count.saturating_add(1);
@@ -132,7 +134,7 @@ impl Correlator {
                 let (name, count, first) = (seen.name.clone(), seen.count, seen.first);
                 Step::Repeat { name, message, count, first }
             }
-            None => Step::Create { message },
+            None => Step::Create { message, combined: self.combined.is_some() },
         }
     }
 
@@ -184,6 +186,7 @@ mod tests {
             action: None,
             message: message.into(),
             at: Timestamp::UNIX_EPOCH,
+            anonymous: false,
         }
     }
 
@@ -199,7 +202,7 @@ mod tests {
     fn the_same_event_again_raises_the_count() {
         let mut correlator = Correlator::default();
         let pulled = record("Pulled", "image");
-        assert_eq!(take(&mut correlator, &pulled), Step::Create { message: "image".into() });
+        assert_eq!(take(&mut correlator, &pulled), Step::Create { message: "image".into(), combined: false });
         let again = take(&mut correlator, &pulled);
         assert!(matches!(&again, Step::Repeat { name, count: 2, .. } if name == "image.1"), "{again:?}");
     }
@@ -209,11 +212,11 @@ mod tests {
         let mut correlator = Correlator::default();
         for n in 0..10 {
             let step = take(&mut correlator, &record("SuccessfulCreate", &format!("Created pod: {n}")));
-            assert_eq!(step, Step::Create { message: format!("Created pod: {n}") });
+            assert_eq!(step, Step::Create { message: format!("Created pod: {n}"), combined: false });
         }
         let step = take(&mut correlator, &record("SuccessfulCreate", "Created pod: 10"));
         let combined = "(combined from similar events): Created pod: 10";
-        assert_eq!(step, Step::Create { message: combined.into() });
+        assert_eq!(step, Step::Create { message: combined.into(), combined: true });
         let step = take(&mut correlator, &record("SuccessfulCreate", "Created pod: 11"));
         assert!(matches!(step, Step::Repeat { count: 2, .. }));
     }

@@ -20,6 +20,17 @@ pub(super) struct Reporter {
     pub clock: Clock,
 }
 
+/// A patch that puts one condition into the Pod's list: where it is, or at the end.
+fn condition_patch(pod: &Pod, condition: Value) -> Value {
+    let mut types: Vec<&str> = pod.status.iter().flat_map(|status| status.conditions.iter().flatten()).map(|c| c.type_.as_str()).collect();
+    let own = condition["type"].as_str().unwrap_or_default().to_owned();
+    if !types.contains(&own.as_str()) {
+        types.push(&own);
+    }
+    let order: Vec<Value> = types.into_iter().map(|name| json!({"type": name})).collect();
+    json!({"status": {"$setElementOrder/conditions": order, "conditions": [condition]}})
+}
+
 /// The status patch that says why the Pod has no node, or `None` if its status says so already.
 fn unscheduled_patch(pod: &Pod, reason: &str, message: &str, nominated: Option<&str>, now: &Value) -> Option<Value> {
     let status = pod.status.as_ref();
@@ -41,7 +52,8 @@ fn unscheduled_patch(pod: &Pod, reason: &str, message: &str, nominated: Option<&
     if let Some(generation) = pod.metadata.generation {
         condition["observedGeneration"] = generation.into();
     }
-    let mut patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+    let mut patch = condition_patch(pod, condition);
+    patch["metadata"] = json!({"uid": pod.metadata.uid});
     if let Some(name) = nominate {
         patch["status"]["nominatedNodeName"] = if name.is_empty() { Value::Null } else { name.into() };
     }
@@ -81,11 +93,15 @@ impl Reporter {
         for victim in victims.iter().filter(|victim| !victim.is_terminating()) {
             let pods = self.pods(&victim.namespace);
             let scheduler = preemptor.spec().and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(super::DEFAULT_SCHEDULER_NAME);
-            let patch = json!({"status": {"conditions": [{
+            let mut condition = json!({
                 "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
                 "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
-                "lastTransitionTime": self.clock.time(),
-            }]}});
+                "lastProbeTime": null, "lastTransitionTime": self.clock.time(),
+            });
+            if let Some(generation) = victim.pod.metadata.generation {
+                condition["observedGeneration"] = generation.into();
+            }
+            let patch = condition_patch(&victim.pod, condition);
             let marked = pods.patch_status(victim.name(), &PatchParams::default(), &Patch::Strategic(patch)).await;
             let parameters = DeleteParams {
                 preconditions: Some(Preconditions { uid: Some(victim.uid.clone()), resource_version: None }),
@@ -126,6 +142,13 @@ mod tests {
         assert_eq!(unscheduled_patch(&pod, "Unschedulable", "m", None, &json!("2026-01-02T00:00:00Z")), None);
         let changed = unscheduled_patch(&pod, "Unschedulable", "other", None, &json!("2026-01-02T00:00:00Z")).unwrap();
         assert_eq!(changed["status"]["conditions"][0]["lastTransitionTime"], now);
+    }
+
+    #[test]
+    fn a_condition_comes_after_those_that_are_there() {
+        let pod: Pod = serde_json::from_value(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})).unwrap();
+        let patch = condition_patch(&pod, json!({"type": "DisruptionTarget"}));
+        assert_eq!(patch["status"]["$setElementOrder/conditions"], json!([{"type": "Ready"}, {"type": "DisruptionTarget"}]));
     }
 
     #[test]

@@ -88,12 +88,19 @@ pub fn node_of(pod: &Pod) -> Option<&str> {
     })
 }
 
+/// Where the server counts the changes of the template, for clients from before there were revisions.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 /// A new Pod for a node.
 pub fn new_pod(set: &DaemonSet, hash: &str, node: &str) -> Pod {
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
     let template: &PodTemplateSpec = &set.spec.template;
     let mut pod = from_template(template, namespace, &controller_reference::<DaemonSet>(&set.metadata));
-    pod.metadata.labels.get_or_insert_default().insert(REVISION_HASH.into(), hash.to_owned());
+    let labels = pod.metadata.labels.get_or_insert_default();
+    labels.insert(REVISION_HASH.into(), hash.to_owned());
+    if let Some(generation) = set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(TEMPLATE_GENERATION)) {
+        labels.insert("pod-template-generation".into(), generation.clone());
+    }
     let spec = pod.spec.get_or_insert_default();
     spec.tolerations = Some(tolerations(spec));
     let field = NodeSelectorRequirement { key: "metadata.name".into(), operator: "In".into(), values: Some(vec![node.to_owned()]) };

@@ -8,7 +8,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::{HEADLESS, Port};
+use super::{
+    HEADLESS, Port,
+    trigger::{TriggerTimes, annotate},
+};
 use crate::{
     controllers::pods,
     events::{EventType, Recorder, regarding},
@@ -27,6 +30,7 @@ struct Controller {
     endpoints: Informer<Endpoints>,
     writer: Writer<Endpoints>,
     recorder: Recorder,
+    changes: TriggerTimes,
 }
 
 /// Runs the controller.
@@ -39,6 +43,7 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
         writer: Writer::new(client.clone(), &endpoints),
         recorder: context.recorder(client, ACCOUNT),
         endpoints,
+        changes: TriggerTimes::default(),
     })
 }
 
@@ -52,6 +57,7 @@ impl Component for Controller {
     async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
         let current = self.endpoints.find(&key);
         let Some(service) = self.services.find(&key) else {
+            self.changes.forget(&key);
             // Endpoints have no owner reference; this controller cleans up what it made.
             if let Some(current) = current
                 && current.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(MANAGED_BY))
@@ -65,7 +71,11 @@ impl Component for Controller {
             return Ok(Requeue::Done);
         }
         let pods = super::selected(&service, &selector, &self.pods);
-        let wanted = wanted(&service, &pods, current.as_deref());
+        let mut wanted = wanted(&service, &pods, current.as_deref());
+        let changed = self.changes.since_last(&key, &service, &pods);
+        if current.as_deref() != Some(&wanted) {
+            annotate(&mut wanted.metadata, changed);
+        }
         let written = match current {
             Some(current) if *current == wanted => return Ok(Requeue::Done),
             Some(_) => self.writer.update(&wanted).await,

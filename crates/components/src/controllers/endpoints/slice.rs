@@ -15,7 +15,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::{HEADLESS, Port};
+use super::{
+    HEADLESS, Port,
+    trigger::{TriggerTimes, annotate},
+};
 use crate::{
     controllers::{owner::controller_reference, pods},
     events::{EventType, Recorder, regarding},
@@ -36,6 +39,7 @@ struct Controller {
     slices: Informer<EndpointSlice>,
     writer: Writer<EndpointSlice>,
     recorder: Recorder,
+    changes: TriggerTimes,
 }
 
 /// Runs the controller.
@@ -50,6 +54,7 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
         writer: Writer::new(client.clone(), &slices),
         recorder: context.recorder(client, "endpoint-slice-controller"),
         slices,
+        changes: TriggerTimes::default(),
     })
 }
 
@@ -81,7 +86,10 @@ impl Component for Controller {
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
-        let Some(service) = self.services.find(&key) else { return Ok(Requeue::Done) };
+        let Some(service) = self.services.find(&key) else {
+            self.changes.forget(&key);
+            return Ok(Requeue::Done);
+        };
         let Some(selector) = super::selector(&service) else { return Ok(Requeue::Done) };
         if service.metadata.deletion_timestamp.is_some() {
             return Ok(Requeue::Done);
@@ -92,7 +100,9 @@ impl Component for Controller {
             let node = self.nodes.get("", node)?;
             node.metadata.labels.as_ref()?.get("topology.kubernetes.io/zone").cloned().filter(|zone| !zone.is_empty())
         };
-        let plan = plan(&service, &pods, &existing, zone);
+        let mut plan = plan(&service, &pods, &existing, zone);
+        let changed = self.changes.since_last(&key, &service, &pods);
+        plan.create.iter_mut().chain(&mut plan.update).for_each(|slice| annotate(&mut slice.metadata, changed));
         if let Err(error) = self.write(plan).await {
             if !error.is_namespace_terminating() {
                 let message = format!("Error updating Endpoint Slices for Service {key}: {}", error.message());
@@ -156,7 +166,29 @@ fn plan(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>], z
         fill(service, &group, endpoints, slices, &mut plan);
     }
     plan.delete.extend(groups.into_values().flatten().cloned());
+    plan.reuse();
     plan
+}
+
+impl Plan {
+    /// A slice that would go takes in what a new one was to hold, so that one name stays with a Service whose ports change.
+    fn reuse(&mut self) {
+        let mut kept = Vec::new();
+        for old in std::mem::take(&mut self.delete) {
+            match self.create.iter().rposition(|new| new.address_type == old.address_type) {
+                Some(at) => {
+                    let new = self.create.remove(at);
+                    let mut changed = (*old).clone();
+                    changed.metadata.labels = new.metadata.labels;
+                    changed.endpoints = new.endpoints;
+                    changed.ports = new.ports;
+                    self.update.push(changed);
+                }
+                None => kept.push(old),
+            }
+        }
+        self.delete = kept;
+    }
 }
 
 /// Distributes the endpoints of one group over its slices.
@@ -327,6 +359,14 @@ mod tests {
         assert!(empty.create[0].endpoints.as_ref().unwrap().is_empty());
         let again = plan(&service(), &[], &stored(empty.create), |_| None);
         assert_eq!((again.create.len(), again.update.len(), again.delete.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_empty_slice_takes_in_the_first_endpoints() {
+        let empty = stored(plan(&service(), &[], &[], |_| None).create);
+        let next = plan(&service(), &[pod(1, true)], &empty, |_| None);
+        assert_eq!((next.create.len(), next.update.len(), next.delete.len()), (0, 1, 0));
+        assert_eq!((next.update[0].endpoints.as_ref().unwrap().len(), next.update[0].ports.as_ref().unwrap().len()), (1, 1));
     }
 
     #[test]

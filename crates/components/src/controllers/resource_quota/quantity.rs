@@ -75,6 +75,11 @@ impl Amount {
         Amount { nano: self.nano.saturating_add(other.nano), style }
     }
 
+    /// Whether it is more than the other.
+    pub fn exceeds(self, other: Amount) -> bool {
+        self.nano > other.nano
+    }
+
     /// The larger of the two.
     pub fn max(self, other: Amount) -> Amount {
         if other.nano > self.nano { other } else { self }

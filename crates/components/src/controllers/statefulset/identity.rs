@@ -60,7 +60,6 @@ pub fn new_pod(set: &StatefulSet, template: &PodTemplateSpec, revision: &str, or
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
     let mut pod = from_template(template, namespace, &controller_reference::<StatefulSet>(&set.metadata));
     let name = name(set, ordinal);
-    pod.metadata.generate_name = None;
     pod.metadata.name = Some(name.clone());
     let labels = pod.metadata.labels.get_or_insert_default();
     labels.insert("statefulset.kubernetes.io/pod-name".into(), name.clone());
