@@ -138,7 +138,7 @@ async fn mirror(agent: &Agent, pod: &Pod, pods: &Informer<Pod>) {
     mirror.metadata.owner_references = Some(vec![OwnerReference {
         api_version: "v1".into(),
         kind: "Node".into(),
-        name: agent.name.to_string(),
+        name: agent.name.clone(),
         uid: node.metadata.uid.unwrap_or_default(),
         controller: Some(true),
         ..OwnerReference::default()
