@@ -254,6 +254,7 @@ async fn controllers_in_a_process_of_their_own_sign_with_the_authority_they_are_
         .arg("--cluster-signing-key-file")
         .arg(file("ca.key", &authority.key_pem()))
         .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let _controllers = Child(controllers);

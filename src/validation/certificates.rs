@@ -273,7 +273,7 @@ mod tests {
             object["status"]["certificate"] = STANDARD.encode(text).into();
             object
         };
-        let issue = || rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
+        let issue = || rcgen::generate_simple_self_signed(Vec::<String>::new()).unwrap().cert.pem();
         let certificate = with(&issue());
         assert!(updated(&certificate, &approved, "status").is_empty());
         let once = "status.certificate: Forbidden: updates may not modify existing certificate content";

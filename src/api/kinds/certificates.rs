@@ -40,7 +40,7 @@ pub(super) fn prepare_for_update(api: &Api, phase: Phase, old: &Value, new: &mut
 /// Whether it is approved or denied is not the signer's to say: these conditions stay as they are.
 fn keep_decisions(old: &Value, new: &mut Value) {
     let decided = |condition: &Value| matches!(condition["type"].as_str(), Some("Approved" | "Denied"));
-    let Some(conditions) = new["status"]["conditions"].as_array_mut() else { return };
+    let Some(conditions) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else { return };
     for condition in conditions.iter_mut().filter(|c| decided(c)) {
         let same = old["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == condition["type"]);
         if let Some(same) = same {
@@ -51,7 +51,7 @@ fn keep_decisions(old: &Value, new: &mut Value) {
 
 /// When conditions came about: now, for those that are new and do not say.
 fn stamp(new: &mut Value, old: &Value, now: &str) {
-    for condition in new["status"]["conditions"].as_array_mut().into_iter().flatten() {
+    for condition in new.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten() {
         if condition["lastUpdateTime"].is_null() {
             condition["lastUpdateTime"] = json!(now);
         }

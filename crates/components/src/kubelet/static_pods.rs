@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 use super::agent::{Agent, MIRROR_ANNOTATION};
@@ -126,8 +127,22 @@ async fn mirror(agent: &Agent, pod: &Pod, pods: &Informer<Pod>) {
         }
         return;
     }
+    // A mirror is owned by its node; whoever could make one without could make any Pod.
+    let Ok(node) = api::send(&agent.client, Method::GET, &format!("/api/v1/nodes/{}", agent.name), "application/json", &Value::Null).await
+    else {
+        return;
+    };
+    let Ok(node) = serde_json::from_slice::<Node>(&node) else { return };
     let mut mirror = pod.clone();
     mirror.metadata.uid = None;
+    mirror.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: agent.name.clone(),
+        uid: node.metadata.uid.unwrap_or_default(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    }]);
     mirror.metadata.annotations.get_or_insert_with(BTreeMap::new).insert(MIRROR_ANNOTATION.into(), hash);
     let Ok(mut body) = serde_json::to_value(&mirror) else { return };
     body["apiVersion"] = "v1".into();
