@@ -112,7 +112,11 @@ fn shape() -> Event {
 /// One record of many, spread as those of a cluster are: few users ask for most, errors are rare.
 fn event(shape: &Event, number: usize) -> Event {
     let mixed = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
-    let among = |count: u64, salt: u32| (mixed.rotate_left(salt) % count) as usize;
+    // Each choice independent of the others: every user asks for everything.
+    let among = |count: u64, salt: u32| {
+        let choice = (number as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93_u64.rotate_left(salt) | 1);
+        ((choice ^ choice >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) as usize % count as usize
+    };
     let mut event = shape.clone();
     event.audit_id = format!("00000000-0000-4000-8000-{number:012}");
     event.user.username = format!("user-{}", among(200, 3));

@@ -341,7 +341,18 @@ async fn the_commands_import_query_count_and_derive_roles() {
     tail.kill().unwrap();
     tail.wait().unwrap();
 
+    // What a client calls itself is shown, and not obeyed.
+    let evil = "e\u{1b}[2Jvil\u{7}";
+    import(&server, lines(&[event(9, evil, "get", "/api/v1/namespaces/default/pods/web", 403)])).await;
+    for format in ["human", "json", "yaml", "jsonl"] {
+        let shown = ask(&["query", "--user", evil, "-o", format]).await;
+        assert!(shown.contains("vil") && !shown.contains(['\u{1b}', '\u{7}']), "{format}: {shown:?}");
+    }
+    assert!(ask(&["stats", "--user", evil]).await.contains("e␛[2Jvil␇"));
+
     let bad = usher(&["audit", "query", "--code", "x", "--kubeconfig", kubeconfig]).await;
     assert_eq!(String::from_utf8_lossy(&bad.stderr), "usher: code takes 403, 4xx or 400-499, not \"x\"\n");
     server.stop().await;
+    let gone = usher(&["audit", "query", "--kubeconfig", kubeconfig]).await;
+    assert!(String::from_utf8_lossy(&gone.stderr).starts_with("usher: cannot reach the server: Connection refused"), "{gone:?}");
 }

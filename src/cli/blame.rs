@@ -203,7 +203,7 @@ mod tests {
         };
         let text = render(&told, &Screen { width: Some(80), colour: false });
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.starts_with("client kubernetes-…  12:00:00  01234567  kind: Deployment\n"), "{text}");
+        assert!(text.starts_with("client kubernetes…  12:00:00  01234567  kind: Deployment\n"), "{text}");
         assert!(text.contains("  terminationMessagePath: /dev/t"), "{text}");
     }
 

@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(cut("a\u{1b}[31mb\n", 20), "a [31mb ");
+        assert_eq!(cut("a\u{1b}[31mb\n", 20), "a␛[31mb ");
         assert_eq!(cut("abcdef", 4), "abc…");
     }
 

@@ -3,8 +3,9 @@
 
 use std::io;
 
+use super::coding::{put, take};
 use super::medium::Medium;
-use super::phrases::{Lexicon, Phrases, put, take};
+use super::phrases::{Lexicon, Phrases};
 use super::row::{self, Row};
 use crate::audit::Event;
 

@@ -5,6 +5,7 @@
 
 mod block;
 mod canvas;
+mod coding;
 mod columns;
 mod medium;
 mod phrases;

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use super::coding::{put, put_text, take, take_text};
+
 /// A segment has at most so many phrases, of so many bytes in all, none longer than this.
 const MOST: usize = 1 << 14;
 const MOST_BYTES: usize = 1 << 20;
@@ -121,43 +123,6 @@ impl Phrases {
     }
 }
 
-/// Writes a number, seven bits in a byte, the lowest first; the highest bit says that another follows.
-pub fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// Reads a number.
-pub fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-/// Writes bytes with their length in front.
-pub fn put_text(out: &mut Vec<u8>, text: &[u8]) {
-    put(out, text.len() as u64);
-    out.extend_from_slice(text);
-}
-
-/// Reads bytes with their length in front.
-pub fn take_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(take(bytes)?).ok()?;
-    let (text, rest) = bytes.split_at_checked(length)?;
-    *bytes = rest;
-    Some(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,16 +148,5 @@ mod tests {
         assert_eq!(phrases.code(1, b"admin"), Some(2), "it has been seen before");
         assert_eq!(phrases.code(1, &[b'x'; LONGEST + 1]), None);
         assert_eq!(phrases.code(1, &[b'x'; LONGEST + 1]), None);
-    }
-
-    #[test]
-    fn numbers_are_as_long_as_they_need_to_be() {
-        for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
-            let mut out = Vec::new();
-            put(&mut out, number);
-            assert_eq!(take(&mut &*out), Some(number));
-            assert_eq!(take(&mut &out[..out.len() - 1]), None);
-        }
-        assert_eq!(take(&mut &[0xff; 11][..]), None);
     }
 }

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
-use super::phrases::{Lexicon, Phrases, put, put_text, take, take_text};
+use super::coding::{Id, put, put_id, put_map, put_text, put_value, take, take_text, text, value};
+use super::phrases::{Lexicon, Phrases};
 use crate::audit::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
 use crate::audit::{Event, Level, Stage, Story};
 use crate::request::{Step, Wrote};
@@ -74,89 +75,6 @@ impl Writer<'_> {
         self.phrase(slot, &scratch);
         self.scratch = scratch;
     }
-}
-
-/// An id in 16 bytes where it is a UUID as UUIDs are written, else as it is.
-fn put_id(out: &mut Vec<u8>, id: &str) {
-    match uuid(id.as_bytes()) {
-        Some(bytes) => {
-            out.push(0);
-            out.extend_from_slice(&bytes);
-        }
-        None => {
-            put(out, id.len() as u64 + 1);
-            out.extend_from_slice(id.as_bytes());
-        }
-    }
-}
-
-/// An id as it was written.
-#[derive(Clone, Copy, Debug)]
-pub enum Id<'a> {
-    /// A UUID.
-    Uuid([u8; 16]),
-    /// Anything else.
-    Text(&'a str),
-}
-
-impl Id<'_> {
-    fn take<'a>(bytes: &mut &'a [u8]) -> Option<Id<'a>> {
-        match take(bytes)? {
-            0 => {
-                let (id, rest) = bytes.split_first_chunk::<16>()?;
-                *bytes = rest;
-                Some(Id::Uuid(*id))
-            }
-            length => {
-                let (id, rest) = bytes.split_at_checked(usize::try_from(length - 1).ok()?)?;
-                *bytes = rest;
-                Some(Id::Text(std::str::from_utf8(id).ok()?))
-            }
-        }
-    }
-
-    /// Adds it to a text.
-    pub fn write(&self, out: &mut String) {
-        match self {
-            Id::Text(text) => out.push_str(text),
-            Id::Uuid(bytes) => {
-                const DIGITS: &[u8; 16] = b"0123456789abcdef";
-                for (at, byte) in bytes.iter().enumerate() {
-                    if matches!(at, 4 | 6 | 8 | 10) {
-                        out.push('-');
-                    }
-                    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-                    out.push(char::from(DIGITS[usize::from(byte & 15)]));
-                }
-            }
-        }
-    }
-
-    fn text(&self) -> String {
-        let mut text = String::with_capacity(36);
-        self.write(&mut text);
-        text
-    }
-}
-
-/// The bytes of a UUID in lower case with its four dashes.
-fn uuid(text: &[u8]) -> Option<[u8; 16]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    if text.len() != 36 || [8, 13, 18, 23].iter().any(|at| text[*at] != b'-') {
-        return None;
-    }
-    let mut bytes = [0; 16];
-    let mut at = 0;
-    for byte in &mut bytes {
-        at += usize::from(text[at] == b'-');
-        *byte = digit(text[at])? << 4 | digit(text[at + 1])?;
-        at += 2;
-    }
-    Some(bytes)
 }
 
 /// Writes an event behind what is there.
@@ -253,72 +171,6 @@ fn put_texts<'a>(out: &mut Vec<u8>, texts: impl IntoIterator<Item = &'a str>) {
     texts.into_iter().for_each(|text| put_text(out, text.as_bytes()));
 }
 
-/// What a value begins with; nothing for nothing.
-const NOTHING: u8 = 0;
-const NULL: u8 = 1;
-const FALSE: u8 = 2;
-const TRUE: u8 = 3;
-const NUMBER: u8 = 4;
-const TEXT: u8 = 5;
-const LIST: u8 = 6;
-const MAP: u8 = 7;
-
-/// A value, in less time than it takes to write it as JSON.
-fn put_value(out: &mut Vec<u8>, value: Option<&Value>) {
-    let Some(value) = value else { return out.push(NOTHING) };
-    match value {
-        Value::Null => out.push(NULL),
-        Value::Bool(false) => out.push(FALSE),
-        Value::Bool(true) => out.push(TRUE),
-        Value::Number(number) => {
-            out.push(NUMBER);
-            put_text(out, number.to_string().as_bytes());
-        }
-        Value::String(text) => {
-            out.push(TEXT);
-            put_text(out, text.as_bytes());
-        }
-        Value::Array(items) => {
-            out.push(LIST);
-            put(out, items.len() as u64);
-            items.iter().for_each(|item| put_value(out, Some(item)));
-        }
-        Value::Object(map) => put_map(out, map),
-    }
-}
-
-fn put_map(out: &mut Vec<u8>, map: &Map<String, Value>) {
-    out.push(MAP);
-    put(out, map.len() as u64);
-    for (key, value) in map {
-        put_text(out, key.as_bytes());
-        put_value(out, Some(value));
-    }
-}
-
-/// How deep a value may be; none that came in as JSON is deeper.
-const DEEPEST: usize = 256;
-
-/// A value; the outer `None` is damage.
-fn value(bytes: &mut &[u8], depth: usize) -> Option<Option<Value>> {
-    let (sort, rest) = bytes.split_first()?;
-    *bytes = rest;
-    if depth > DEEPEST {
-        return None;
-    }
-    Some(Some(match *sort {
-        NOTHING => return Some(None),
-        NULL => Value::Null,
-        FALSE => false.into(),
-        TRUE => true.into(),
-        NUMBER => Value::Number(text(bytes)?.parse().ok()?),
-        TEXT => text(bytes)?.into(),
-        LIST => Value::Array((0..take(bytes)?).map(|_| value(bytes, depth + 1)?).collect::<Option<_>>()?),
-        MAP => Value::Object((0..take(bytes)?).map(|_| Some((text(bytes)?.to_owned(), value(bytes, depth + 1)??))).collect::<Option<_>>()?),
-        _ => return None,
-    }))
-}
-
 fn put_user(out: &mut Vec<u8>, user: &UserInfo) {
     put_texts(out, [&*user.username, &*user.uid]);
     put(out, user.groups.len() as u64);
@@ -396,10 +248,6 @@ impl<'a> Part<'a> {
             took: Duration::ZERO,
         })
     }
-}
-
-fn text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
-    std::str::from_utf8(take_text(bytes)?).ok()
 }
 
 fn several(bytes: &mut &[u8]) -> Option<Vec<String>> {

@@ -138,7 +138,7 @@ mod tests {
         let text = draw(&told, Some(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("sched") && !text.contains('…'), "{text}");
-        assert!(text.contains("  create deployments/web: a\n") && text.contains("│  sentence that is long and\n"), "{text}");
+        assert!(text.contains("  create deployments/web: a\n") && text.contains("│    sentence that is long and\n"), "{text}");
     }
 
     #[test]

@@ -141,7 +141,7 @@ mod tests {
             assert!(text.chars().count() <= width, "{width}: {text}");
         }
         let text = line(&event(), &Screen { width: Some(80), colour: false });
-        assert!(text.contains(" replicaset-contr… ") || text.contains(" replicaset-controller "), "{text}");
+        assert!(text.contains(" replicaset-contro… create "), "{text}");
         let text = line(&event(), &Screen { width: None, colour: false });
         assert_eq!(
             text,
