@@ -109,8 +109,7 @@ impl Aggregator {
     pub(super) fn documented(&self, path: &str, table: &Table) -> Option<Arc<Remote>> {
         let name = path.strip_prefix("/openapi/v3/")?;
         let all = self.served_documents(table);
-        let (remote, _) =
-            all.into_iter().find(|(_, published)| published.made.is_none() && published.addresses.contains_key(name))?;
+        let (remote, _) = all.into_iter().find(|(_, published)| published.made.is_none() && published.addresses.contains_key(name))?;
         Some(remote)
     }
 

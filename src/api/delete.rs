@@ -176,7 +176,13 @@ fn set_propagation_finalizers(object: &mut Value, policy: Option<&str>) {
     }
 }
 
-fn check_preconditions(resource: &Resource, name: &str, old: &Object, before: &Value, options: &DeleteOptions) -> Result<(), Status> {
+pub(super) fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    old: &Object,
+    before: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
     let conflict = |what: &str, wanted: &str, actual: &str| {
         let why = format!(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). The object might have been deleted and then recreated"

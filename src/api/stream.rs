@@ -82,7 +82,7 @@ impl Api {
         if node.is_empty() {
             return Err(Status::bad_request(format!("pod {} does not have a host assigned", target.name)));
         }
-        let kubelet = self.kubelet(node).await?;
+        let kubelet = self.kubelet_of(node).await?;
         if !is_upgrade(headers) {
             return Err(Status::bad_request("Upgrade request required"));
         }
@@ -104,16 +104,17 @@ impl Api {
             // Nothing has run, so there is nothing to show.
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
+            response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
             return Ok(Answer::Response(response));
         }
         let path = format!("/containerLogs/{}/{}/{container}", target.namespace, target.name);
         let Some(server) = self.nodes.server(node) else {
-            let Kubelet { host, port } = self.kubelet(node).await?;
+            let Kubelet { host, port } = self.kubelet_of(node).await?;
             let why = match dial(&host, port).await {
                 Err(why) => why,
                 Ok(()) => "a kubelet outside of this process is not asked for logs".into(),
             };
-            return Err(Status::internal(format!("Get \"https://{}{path}\": {why}", joined(&host, port))));
+            return Err(Status::unclassified(format!("Get \"https://{}{path}\": {why}", joined(&host, port))));
         };
         let response = server.get(&path, &target.context.query).await.map(Body::new);
         match response.status().as_u16() {
@@ -232,7 +233,8 @@ impl Api {
         for slice in &slices {
             let slice = slice.value();
             let ports = slice["ports"].as_array().into_iter().flatten();
-            let number = ports.into_iter().find(|known| known["name"].as_str().unwrap_or_default() == port).and_then(|p| p["port"].as_u64());
+            let number =
+                ports.into_iter().find(|known| known["name"].as_str().unwrap_or_default() == port).and_then(|p| p["port"].as_u64());
             let Some(number) = number else { continue };
             for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
                 if endpoint["conditions"]["ready"] != false
@@ -255,6 +257,11 @@ impl Api {
         let pod = self.existing("pods", namespace, reference["name"].as_str()?).await.ok()?;
         let own = pod.value()["status"]["podIPs"].as_array()?.iter().any(|ip| ip["ip"] == *address);
         own.then(|| address.to_owned())
+    }
+
+    /// The kubelet of a Pod's node. Whoever asks for a Pod is told of the missing node as of a missing Pod.
+    async fn kubelet_of(&self, node: &str) -> Result<Kubelet, Status> {
+        self.kubelet(node).await.map_err(|status| if status.reason == "NotFound" { Status::not_found("", "pods", node) } else { status })
     }
 
     async fn kubelet(&self, node: &str) -> Result<Kubelet, Status> {
@@ -336,7 +343,11 @@ async fn dial(host: &str, port: u64) -> Result<(), String> {
 
 /// Whether anybody listens, with Go's words for it if not.
 async fn dial_address(address: &str) -> Result<(), String> {
-    let address = if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) { address.to_owned() } else { format!("{address}:80") };
+    let address = if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        address.to_owned()
+    } else {
+        format!("{address}:80")
+    };
     match tokio::time::timeout(DIAL, tokio::net::TcpStream::connect(&address)).await {
         Ok(Ok(_)) => Ok(()),
         Err(_) => Err(format!("dial tcp {address}: i/o timeout")),
@@ -356,8 +367,18 @@ fn carried(given: &HeaderMap) -> HeaderMap {
         name.starts_with("impersonate-")
             || matches!(
                 name,
-                "connection" | "keep-alive" | "proxy-authenticate" | "proxy-authorization" | "proxy-connection" | "te" | "trailer"
-                    | "transfer-encoding" | "upgrade" | "host" | "authorization" | "content-length"
+                "connection"
+                    | "keep-alive"
+                    | "proxy-authenticate"
+                    | "proxy-authorization"
+                    | "proxy-connection"
+                    | "te"
+                    | "trailer"
+                    | "transfer-encoding"
+                    | "upgrade"
+                    | "host"
+                    | "authorization"
+                    | "content-length"
             )
     };
     given.iter().filter(|(name, _)| !stays(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -443,7 +464,16 @@ mod tests {
 
     #[test]
     fn nobody_is_led_to_this_machine_or_its_neighbours() {
-        for (address, global) in [("10.0.0.1", true), ("127.0.0.1", false), ("169.254.169.254", false), ("::1", false), ("fe80::1", false), ("fd00::1", true), ("0.0.0.0", false), ("224.0.0.1", false)] {
+        for (address, global) in [
+            ("10.0.0.1", true),
+            ("127.0.0.1", false),
+            ("169.254.169.254", false),
+            ("::1", false),
+            ("fe80::1", false),
+            ("fd00::1", true),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+        ] {
             assert_eq!(is_global_unicast(&address.parse().unwrap()), global, "{address}");
         }
     }

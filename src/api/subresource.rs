@@ -8,11 +8,8 @@ use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::body::{decode_part, decode_plain};
-use super::negotiate::{self, PatchType};
 use super::options::{DeleteOptions, WriteOptions};
-use super::patch_verb::{patch_value, read_patch};
 use super::read::key;
-use super::representation::header_text;
 use super::write::{Target, Written};
 use super::{Api, dispatch};
 use crate::admission::Operation;
@@ -52,8 +49,16 @@ impl Api {
                 let target = Target { options: WriteOptions::parse(&target.context, "UpdateOptions")?, ..target.clone() };
                 let validation = target.options.field_validation;
                 let namespace = decode_part(&target.context, &parts.headers, bytes, ("", "v1", "Namespace"), validation)?;
+                super::write::check_name(&target.name, meta(&namespace, "name"))?;
                 let spec = namespace["spec"].clone();
                 let finalizers = spec["finalizers"].clone();
+                let unqualified = |name: &&Value| name.as_str().is_some_and(|name| name != "kubernetes" && !name.contains('/'));
+                let names = finalizers.as_array().map(Vec::as_slice).unwrap_or_default();
+                if let Some(at) = names.iter().position(|name| unqualified(&name)) {
+                    let why = "name is neither a standard finalizer name nor is it fully qualified";
+                    let error = FieldError::invalid(format!("spec.finalizers[{at}]"), &names[at], why);
+                    return Err(Status::invalid("", "Namespace", &target.name, vec![error]));
+                }
                 let change = |namespace: &mut Value| {
                     if let Some(spec) = namespace["spec"].as_object_mut() {
                         match finalizers.as_array().is_none_or(Vec::is_empty) {
@@ -94,61 +99,29 @@ impl Api {
         self.update(target, &make, false).await
     }
 
-    async fn scale(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
-        let current = self.get(&target.context, &target.resource).await?;
-        let shown = scale_of(target, current.value());
-        let verb = target.context.info.verb;
-        if verb == "get" {
-            return Ok(Answer::Value(200, shown));
-        }
-        let options = WriteOptions::parse(&target.context, if verb == "patch" { "PatchOptions" } else { "UpdateOptions" })?;
-        let wanted = match verb {
-            "patch" => {
-                let kind = negotiate::patch(header_text(&parts.headers, http::header::CONTENT_TYPE), false)?;
-                let body = read_patch(kind, bytes)?;
-                let mut scale = shown.clone();
-                match kind {
-                    PatchType::Apply => scale["spec"]["replicas"] = body["spec"]["replicas"].clone(),
-                    _ => patch_value(&mut scale, kind, &body, &crate::schema::Schema::default())?,
-                }
-                scale
-            }
-            _ => decode_part(&target.context, &parts.headers, bytes, ("autoscaling", "v1", "Scale"), options.field_validation)?,
-        };
-        let given = meta(&wanted, "resourceVersion");
-        if !given.is_empty() && given != current.revision.to_string() {
-            return Err(Status::modified(&target.resource.group, &target.resource.plural, &target.name));
-        }
-        let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-        if replicas < 0 {
-            let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
-            return Err(Status::invalid("autoscaling", "Scale", &target.name, vec![error]));
-        }
-        let target = Target { options, ..target.clone() };
-        let path = self.replicas_path(&target);
-        let change = |object: &mut Value| {
-            set_path(object, &path, json!(replicas));
-            Ok(())
-        };
-        let written = self.change(&target, &change).await?;
-        Ok(Answer::Value(200, scale_of(&target, written.object.value())))
-    }
-
-    fn replicas_path(&self, target: &Target) -> String {
-        let custom = target.resource.custom.as_ref();
-        let path = custom.and_then(|c| c.version.pointer("/subresources/scale/specReplicasPath")).and_then(Value::as_str);
-        path.unwrap_or(".spec.replicas").to_owned()
-    }
-
     async fn bind(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
         let options = WriteOptions::parse(&target.context, "CreateOptions")?;
         let binding = decode_part(&target.context, &parts.headers, bytes, ("", "v1", "Binding"), options.field_validation)?;
-        let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
-        if node.is_empty() {
-            let error = FieldError::required("target.name", "");
-            return Err(Status::invalid("", "Binding", &target.name, vec![error]));
+        let given = meta(&binding, "name");
+        if !given.is_empty() && given != target.name {
+            return Err(Status::bad_request("name in URL does not match name in Binding object"));
         }
-        let target = Target { options, ..target.clone() };
+        let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
+        let mut errors = Vec::new();
+        if let Some(kind) = binding["target"]["kind"].as_str().filter(|kind| !matches!(*kind, "" | "Node")) {
+            errors.push(FieldError::not_supported("target.kind", &json!(kind), &["Node", "<empty>"]).to_string());
+        }
+        if node.is_empty() {
+            errors.push(FieldError::required("target.name", "").to_string());
+        }
+        // A real server has no class for what is wrong with a binding.
+        match errors.as_slice() {
+            [] => {}
+            [one] => return Err(Status::unclassified(one.clone())),
+            several => return Err(Status::unclassified(format!("[{}]", several.join(", ")))),
+        }
+        // To be assigned is nothing that anybody owns.
+        let target = Target { options: WriteOptions { is_apply: true, ..options }, ..target.clone() };
         let annotations = binding.pointer("/metadata/annotations").and_then(Value::as_object).cloned().unwrap_or_default();
         let uid = meta(&binding, "uid").to_owned();
         let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -156,7 +129,12 @@ impl Api {
         self.change(&target, &|pod| {
             let name = meta(pod, "name").to_owned();
             if !uid.is_empty() && uid != meta(pod, "uid") {
-                return Err(conflict(format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta(pod, "uid"))));
+                let key = key(&target.resource, &target.namespace, &target.name);
+                let why = format!(
+                    "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    meta(pod, "uid")
+                );
+                return Err(Status::conflict("", "pods", &target.name, &why));
             }
             if !meta(pod, "deletionTimestamp").is_empty() {
                 return Err(conflict(format!("pod {name} is being deleted, cannot be assigned to a host")));
@@ -199,8 +177,31 @@ impl Api {
             self.disrupt(target, pod.value(), options.dry_run).await?;
         }
         let plain = Target { subresource: String::new(), ..target.clone() }.deleting(&options);
+        if !options.dry_run {
+            super::delete::check_preconditions(&target.resource, &target.name, &pod, pod.value(), &options)?;
+            self.mark_disrupted(&plain).await?;
+        }
+        // The mark is a write of its own: what the client said of the revision was about the Pod before it.
+        let options = DeleteOptions { resource_version: None, ..options };
         self.delete(&plain, &options).await?;
         Ok(Answer::Value(201, dispatch::success(201)))
+    }
+
+    /// Says in the Pod why it goes, for those who look after it is gone.
+    async fn mark_disrupted(&self, target: &Target) -> Result<(), Status> {
+        let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let one =
+            Target { subresource: "status".into(), options: WriteOptions { is_apply: true, ..WriteOptions::default() }, ..target.clone() };
+        let mark = |pod: &mut Value| {
+            let condition = json!({"type": "DisruptionTarget", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
+                "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"});
+            let conditions = pod["status"]["conditions"].as_array();
+            if !conditions.into_iter().flatten().any(|known| known["type"] == "DisruptionTarget" && known["status"] == "True") {
+                set_condition(&mut pod["status"], condition);
+            }
+            Ok(())
+        };
+        self.change(&one, &mark).await.map(|_| ())
     }
 
     /// Asks the one disruption budget that covers the Pod, and takes a disruption from it.
@@ -259,68 +260,6 @@ impl Api {
         .await
         .map(|_| ())
     }
-}
-
-/// The `Scale` of an object.
-fn scale_of(target: &Target, object: &Value) -> Value {
-    let custom = target.resource.custom.as_ref().and_then(|c| c.version.pointer("/subresources/scale"));
-    let path = |name: &str, usual: &str| custom.and_then(|c| c[name].as_str()).unwrap_or(usual).to_owned();
-    let replicas = get_path(object, &path("specReplicasPath", ".spec.replicas")).and_then(Value::as_i64);
-    let actual = get_path(object, &path("statusReplicasPath", ".status.replicas")).and_then(Value::as_i64);
-    let selector = match custom {
-        Some(custom) => {
-            custom["labelSelectorPath"].as_str().and_then(|p| get_path(object, p)).and_then(Value::as_str).unwrap_or_default().to_owned()
-        }
-        None => selector_text(&object["spec"]["selector"]),
-    };
-    let mut metadata = json!({"name": meta(object, "name"), "namespace": meta(object, "namespace")});
-    for field in ["uid", "resourceVersion", "creationTimestamp"] {
-        metadata[field] = object["metadata"][field].clone();
-    }
-    let mut status = json!({"replicas": actual.unwrap_or(0)});
-    if !selector.is_empty() {
-        status["selector"] = selector.into();
-    }
-    let mut spec = json!({});
-    if let Some(replicas) = replicas.filter(|r| *r != 0) {
-        spec["replicas"] = json!(replicas);
-    }
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
-}
-
-/// A selector as `Scale` tells it: `a=b,c in (d,e)`. A ReplicationController's is a plain map.
-fn selector_text(selector: &Value) -> String {
-    let mut terms = Vec::new();
-    let labels = selector.get("matchLabels").unwrap_or(if selector.get("matchExpressions").is_some() { &Value::Null } else { selector });
-    for (key, value) in labels.as_object().into_iter().flatten() {
-        terms.push(format!("{key}={}", value.as_str().unwrap_or_default()));
-    }
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let key = expression["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        terms.push(match expression["operator"].as_str() {
-            Some("In") => format!("{key} in ({})", values.join(",")),
-            Some("NotIn") => format!("{key} notin ({})", values.join(",")),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
-    terms.join(",")
-}
-
-fn get_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    path.trim_start_matches('.').split('.').try_fold(object, |value, part| value.get(part))
-}
-
-fn set_path(object: &mut Value, path: &str, value: Value) {
-    let mut at = object;
-    for part in path.trim_start_matches('.').split('.') {
-        if !at.is_object() {
-            *at = json!({});
-        }
-        at = &mut at[part];
-    }
-    *at = value;
 }
 
 /// Puts a condition in the place of the one of its type.

@@ -257,7 +257,8 @@ impl ResourceRule {
 
 impl PathRule {
     fn matches(&self, info: &RequestInfo) -> bool {
-        self.verbs.has(info.verb) && self.paths.iter().any(|(path, below)| path == "*" || *path == info.path || info.path.starts_with(below))
+        self.verbs.has(info.verb)
+            && self.paths.iter().any(|(path, below)| path == "*" || *path == info.path || info.path.starts_with(below))
     }
 }
 
@@ -352,6 +353,9 @@ mod tests {
     fn an_answer_carries_the_uids_of_schema_and_level() {
         let mut headers = HeaderMap::new();
         flows().classify(&User::new("x", &[]), &parse("GET", "/version", "")).unwrap().put(&mut headers);
-        assert_eq!((&headers["X-Kubernetes-PF-FlowSchema-UID"], &headers["X-Kubernetes-PF-PriorityLevel-UID"]), (&HeaderValue::from_static("catch-all"), &HeaderValue::from_static("level-low")));
+        assert_eq!(
+            (&headers["X-Kubernetes-PF-FlowSchema-UID"], &headers["X-Kubernetes-PF-PriorityLevel-UID"]),
+            (&HeaderValue::from_static("catch-all"), &HeaderValue::from_static("level-low"))
+        );
     }
 }

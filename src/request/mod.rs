@@ -164,8 +164,8 @@ pub fn parse(method: &str, path: &str, query: &str) -> RequestInfo {
     if matches!(info.verb, "list" | "watch" | "deletecollection" | "get") {
         info.label_selector = query_value(query, "labelSelector").unwrap_or_default();
         info.field_selector = query_value(query, "fieldSelector").unwrap_or_default();
-        // A watch on a single object: `GET …/name?watch=1` is answered as a watch of the collection narrowed to that name.
-        if info.verb == "get" && (watch || legacy_watch) && info.subresource.is_empty() {
+        // The old way to watch a single object, which is a watch of the collection narrowed to that name; `?watch=1` on a name means nothing.
+        if info.verb == "get" && legacy_watch && info.subresource.is_empty() {
             info.verb = "watch";
         }
         if matches!(info.verb, "list" | "watch")

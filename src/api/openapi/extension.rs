@@ -227,11 +227,9 @@ mod tests {
     fn a_definition_that_means_something_else_here_gets_another_name() {
         let mut known = HashMap::from([("Meta".to_owned(), hash_of(&json!({"description": "ours"})))]);
         let (mut paths, mut definitions) = (Vec::new(), HashMap::new());
-        extension().tell(
-            &mut known,
-            &mut |path, _| paths.push(path.to_owned()),
-            &mut |name, content| drop(definitions.insert(name.to_owned(), content.clone())),
-        );
+        extension().tell(&mut known, &mut |path, _| paths.push(path.to_owned()), &mut |name, content| {
+            drop(definitions.insert(name.to_owned(), content.clone()))
+        });
         assert_eq!(definitions["Thing"]["properties"]["meta"]["$ref"], "#/definitions/Meta_v2");
         assert_eq!(definitions["Meta_v2"]["description"], "theirs");
         assert_eq!((definitions.len(), paths.len()), (2, 1));

@@ -57,12 +57,7 @@ fn token() -> Value {
 }
 
 /// Every path and every definition, once each; those of extension servers last.
-fn for_each(
-    table: &Table,
-    extensions: &[Arc<Extension>],
-    mut path: impl FnMut(&str, &Value),
-    mut definition: impl FnMut(&str, &Value),
-) {
+fn for_each(table: &Table, extensions: &[Arc<Extension>], mut path: impl FnMut(&str, &Value), mut definition: impl FnMut(&str, &Value)) {
     // What a definition says matters only to those who may say something else.
     let mut seen: HashMap<String, String> = HashMap::new();
     for document in v3::paths(table) {
