@@ -78,7 +78,11 @@ async fn a_patch_cannot_turn_an_object_into_one_of_another_kind() {
         let answer = send(&client, "PATCH", &one, JSON_PATCH, patch).await;
         assert!(answer.code == 422 && answer.message().ends_with(ending), "{}", answer.message());
     }
+    let answer = send(&client, "PATCH", &one, MERGE, json!({"kind": null})).await;
+    assert_eq!((answer.code, &answer.body["kind"]), (200, &json!("ConfigMap")), "whoever takes the kind away leaves it as it is");
     assert_eq!(get(&client, &one).await.body["kind"], "ConfigMap");
+    let answer = send(&client, "PATCH", &one, MERGE, json!({"metadata": {"managedFields": []}})).await;
+    assert!(answer.body["metadata"].get("managedFields").is_none(), "an empty list takes everybody's ownership away: {}", answer.text);
     server.stop().await;
 }
 
@@ -97,6 +101,7 @@ async fn a_patch_that_is_no_patch_is_told_so() {
     for (media, body, message) in [
         (JSON_PATCH, "{", "invalid JSON patch".to_owned()),
         (MERGE, "", "invalid JSON patch".to_owned()),
+        (MERGE, "[]", "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}".to_owned()),
         (STRATEGIC, "{} x", "invalid JSON patch".to_owned()),
         (APPLY, "[]", not_a_map("array")),
         (APPLY, "\"x\"", not_a_map("string")),

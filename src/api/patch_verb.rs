@@ -189,6 +189,18 @@ pub fn check_custom_kind(resource: &crate::registry::Resource, object: &Value) -
     Err(Status::invalid(&resource.group, kind, meta(object, "name"), vec![error]))
 }
 
+/// What Go calls a value that should have been an object; nothing for null.
+fn word(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Null => None,
+        Value::Array(_) => Some("array"),
+        Value::String(_) => Some("string"),
+        Value::Bool(_) => Some("bool"),
+        Value::Object(_) => Some("object"),
+        Value::Number(_) => Some("number"),
+    }
+}
+
 /// Reads the body of a patch. What an apply says twice is told here; of other patches that is told with the rest.
 pub fn read_patch(target: &Target, kind: PatchType, bytes: &[u8]) -> Result<Patch, Status> {
     let validation = target.options.field_validation;
@@ -197,6 +209,14 @@ pub fn read_patch(target: &Target, kind: PatchType, bytes: &[u8]) -> Result<Patc
         let (body, mut duplicates) = read_noting(&text).map_err(|_| Status::bad_request("invalid JSON patch"))?;
         if kind == PatchType::Json || validation == FieldValidation::Ignore {
             duplicates.clear();
+        }
+        if kind == PatchType::Merge && !body.is_object() {
+            return Err(Status::bad_request(match word(&body) {
+                None => "Invalid JSON Patch".to_owned(),
+                Some(word) => {
+                    format!("error decoding patch: json: cannot unmarshal {word} into Go value of type map[string]interface {{}}")
+                }
+            }));
         }
         return Ok(Patch { kind, body, duplicates });
     }
@@ -209,12 +229,7 @@ pub fn read_patch(target: &Target, kind: PatchType, bytes: &[u8]) -> Result<Patc
     }
     let document = yaml::parse(&String::from_utf8_lossy(bytes)).map_err(|why| bad(format!("error {opening}: {why}")))?;
     if !document.value.is_object() && !document.value.is_null() {
-        let word = match document.value {
-            Value::Array(_) => "array",
-            Value::String(_) => "string",
-            Value::Bool(_) => "bool",
-            _ => "number",
-        };
+        let word = word(&document.value).unwrap_or_default();
         let why = format!("json: cannot unmarshal {word} into Go value of type map[string]interface {{}}");
         return Err(bad(format!("error decoding patch: error unmarshaling JSON: while decoding JSON: {why}")));
     }
@@ -249,7 +264,9 @@ pub fn patched(target: &Target, old: &Value, patch: &Patch, expected: Expected<'
     if !expected.custom {
         is_of_kind(&document, expected).map_err(invalid)?;
     }
-    let (new, warnings) = match conform(document, expected, validation) {
+    // Nobody owns anything any more, says an empty list, which types leave out.
+    let resets_owners = document.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let (mut new, warnings) = match conform(document, expected, validation) {
         Err(DecodeError::Strict(noted)) => {
             complaints.extend(noted);
             return Err(invalid(DecodeError::Strict(complaints).to_string()));
@@ -263,6 +280,13 @@ pub fn patched(target: &Target, old: &Value, patch: &Patch, expected: Expected<'
     };
     for warning in complaints.into_iter().chain(warnings) {
         target.context.trace.warn(warning);
+    }
+    if !expected.custom {
+        new["apiVersion"] = crate::registry::api_version(expected.group, expected.version).into();
+        new["kind"] = expected.kind.into();
+    }
+    if resets_owners {
+        meta_mut(&mut new).insert("managedFields".into(), json!([]));
     }
     Ok(new)
 }
