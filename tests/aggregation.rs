@@ -103,6 +103,22 @@ fn answer(path: &str) -> Response<Body> {
             json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "agg.example.com/v1",
                 "resources": [{"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing", "verbs": ["get", "list", "watch"]}]}),
         ),
+        "/openapi/v3" => json(
+            200,
+            json!({"paths": {"apis/agg.example.com/v1": {"serverRelativeURL": "/openapi/v3/apis/agg.example.com/v1?hash=AB"}, "version": {"serverRelativeURL": "/openapi/v3/version?hash=CD"}}}),
+        ),
+        "/openapi/v3/apis/agg.example.com/v1?hash=AB" => {
+            json(200, json!({"openapi": "3.0.0", "paths": {"/apis/agg.example.com/v1/things": {}}}))
+        }
+        "/openapi/v2" => json(
+            200,
+            json!({"swagger": "2.0", "paths": {
+                    "/apis/agg.example.com/v1/things": {"get": {"responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/com.example.Thing"}}}}},
+                    "/version/": {"get": {}}},
+                "definitions": {
+                    "com.example.Thing": {"type": "object", "properties": {"metadata": {"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}}},
+                    "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"type": "object", "description": "of another age"}}}),
+        ),
         path if path.contains("watch=") => {
             // One event, and a stream that stays open: it must come through at once.
             let event = json!({"type": "ADDED", "object": thing}).to_string() + "\n";
@@ -237,6 +253,42 @@ async fn discovery_tells_of_extension_servers_and_of_those_that_are_gone() {
     let (code, ..) = send(&admin, "DELETE", "/apis/apiregistration.k8s.io/v1/apiservices/v1.agg.example.com", &[], None).await;
     assert_eq!(code, 200);
     assert_eq!(get("/apis/agg.example.com/v1", "application/json").await, json!("404 page not found\n"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_documents_of_an_extension_server_are_part_of_this_servers() {
+    let extension = Extension::start().await;
+    let server = server(&extension).await;
+    let admin = server.client();
+    send(&admin, "POST", "/apis/apiregistration.k8s.io/v1/apiservices", &[], Some(extension.api_service())).await;
+    condition(&admin, "v1.agg.example.com", "Passed").await;
+    let index = async {
+        loop {
+            let (_, _, body) = send(&admin, "GET", "/openapi/v3", &[], None).await;
+            let index: Value = serde_json::from_str(&body).unwrap();
+            if index["paths"].get("apis/agg.example.com/v1").is_some() {
+                return index;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let index = tokio::time::timeout(Duration::from_secs(10), index).await.expect("the documents come behind the condition");
+    let url = index["paths"]["apis/agg.example.com/v1"]["serverRelativeURL"].as_str().unwrap();
+    assert_eq!(url, "/openapi/v3/apis/agg.example.com/v1?hash=AB");
+    assert!(
+        index["paths"].get("apis/apps/v1").is_some() && index["paths"]["version"]["serverRelativeURL"] != "/openapi/v3/version?hash=CD"
+    );
+    let (code, headers, body) = send(&admin, "GET", url, &[], None).await;
+    assert_eq!((code, headers["x-thing"].to_str().unwrap()), (200, "yes"), "the extension server answers itself: {body}");
+    let asked = extension.last("/openapi/v2");
+    assert_eq!(asked.headers["x-remote-user"], "system:aggregator");
+    let (_, _, body) = send(&admin, "GET", "/openapi/v2", &[], None).await;
+    let document: Value = serde_json::from_str(&body).unwrap();
+    assert!(document["paths"].get("/apis/agg.example.com/v1/things").is_some());
+    let thing = &document["definitions"]["com.example.Thing"]["properties"]["metadata"]["$ref"];
+    assert_eq!(thing, "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2", "its metadata is not ours");
+    assert_ne!(document["definitions"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["description"], "of another age");
     server.stop().await;
 }
 

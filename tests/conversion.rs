@@ -118,6 +118,40 @@ async fn objects_are_read_written_and_listed_in_a_version_that_a_webhook_makes()
 }
 
 #[tokio::test]
+async fn who_owns_a_field_in_another_version_is_worked_out_with_what_the_webhook_says() {
+    let hooks = Webhooks::start().await;
+    hooks.on("/convert", convert);
+    let server = server_with(by_webhook(&hooks, "/convert")).await;
+    let client = server.client();
+    let apply = async |path: &str, manager: &str, object: Value| {
+        let request = Request::builder().method("PATCH").uri(format!("{path}?fieldManager={manager}"));
+        let request = request.header("content-type", "application/apply-patch+yaml");
+        let response = client.send(request.body(kube::client::Body::from(object.to_string().into_bytes())).unwrap()).await.unwrap();
+        let code = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice::<Value>(&bytes).unwrap())
+    };
+    let (code, made) = apply(&format!("{V1}/one"), "old", gauge("v1", "one", json!({"host": "a", "port": "1"}))).await;
+    assert_eq!(code, 201, "{made}");
+    // The address is the host and the port that somebody else owns in v1.
+    let (code, status) = apply(&format!("{V2}/one"), "new", gauge("v2", "one", json!({"address": "b:1"}))).await;
+    let conflict = "Apply failed with 1 conflict: conflict with \"old\": .spec.host";
+    assert_eq!((code, &status["message"]), (409, &json!(conflict)), "the port stays what it was");
+    let (code, shared) = apply(&format!("{V2}/one"), "new", gauge("v2", "one", json!({"address": "a:1"}))).await;
+    assert_eq!(code, 200, "{shared}");
+    // An update in v2 takes the host, and only the host, from its owner in v1.
+    let (code, _) = send(&client, "PATCH", &format!("{V2}/one?fieldManager=editor"), Some(json!({"spec": {"address": "c:1"}}))).await;
+    assert_eq!(code, 200);
+    let (_, object) = send(&client, "GET", &format!("{V1}/one"), None).await;
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    let of = |manager: &str| entries.iter().find(|entry| entry["manager"] == manager).map(|entry| entry["fieldsV1"].clone());
+    assert_eq!(of("old"), Some(json!({"f:spec": {"f:port": {}}})), "{entries:?}");
+    assert_eq!(of("new"), None, "what it had is somebody else's now: {entries:?}");
+    assert_eq!(of("editor"), Some(json!({"f:spec": {"f:address": {}}})));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_watch_tells_of_objects_in_its_own_version() {
     use futures::TryStreamExt;
     use kube::api::{Api, DynamicObject, WatchEvent, WatchParams};
@@ -138,6 +172,8 @@ async fn a_watch_tells_of_objects_in_its_own_version() {
         told.push(match stream.try_next().await.unwrap().unwrap() {
             WatchEvent::Added(object) => format!("added {}", object.data["spec"]["address"]),
             WatchEvent::Deleted(object) => format!("deleted {}", object.data["spec"]["address"]),
+            // Where the state ends that the watch began with.
+            WatchEvent::Bookmark(_) => continue,
             other => panic!("{other:?}"),
         });
     }

@@ -14,6 +14,7 @@ mod events;
 mod explain;
 mod hostile;
 mod identity;
+mod machinery;
 mod nodes;
 mod recorded;
 mod store;

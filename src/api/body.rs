@@ -11,7 +11,7 @@ use super::representation::header_text;
 use super::{Api, protobuf};
 use crate::registry::{Resource, api_version};
 use crate::request::Context;
-use crate::schema::decode::{DecodeError, Expected, FieldValidation, conform, decode_as};
+use crate::schema::decode::{DecodeError, Expected, FieldValidation, conform, decode_as, read_noting, type_meta};
 use crate::status::Status;
 
 /// The largest body that is read.
@@ -101,4 +101,41 @@ pub fn decode_plain(headers: &HeaderMap, bytes: &[u8], version: &str, kind: &str
             Err(error) => Err(unreadable(error.to_string())),
         },
     }
+}
+
+/// The options of a deletion, which any group may call its own.
+pub fn decode_delete_options(headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Status> {
+    let content_type = header_text(headers, header::CONTENT_TYPE);
+    let value = match negotiate::body(content_type)? {
+        Format::Protobuf => return decode_plain(headers, bytes, "meta.k8s.io/v1", "DeleteOptions"),
+        Format::Yaml => decode_plain(headers, bytes, "meta.k8s.io/v1", "DeleteOptions")?,
+        Format::Json => {
+            let text = String::from_utf8_lossy(bytes);
+            let why =
+                |_| Status::bad_request(format!("couldn't get version/kind; json parse error: {}", crate::schema::syntax::explain(bytes)));
+            read_noting(&text).map_err(why)?.0
+        }
+    };
+    let (group, version, kind) = ("", "v1", "DeleteOptions");
+    let schema = crate::schema::builtin::of_definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions").unwrap_or_default();
+    if let Err(why) = type_meta(&value) {
+        return Err(Status::bad_request(format!("couldn't get version/kind; json parse error: {why}")));
+    }
+    let given = |field: &str| value[field].as_str().unwrap_or_default();
+    if !matches!(given("kind"), "" | "DeleteOptions") {
+        let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+        return Err(Status::bad_request(format!(
+            "no kind {:?} is registered for version {:?} in scheme {scheme:?}",
+            given("kind"),
+            given("apiVersion")
+        )));
+    }
+    let mut value = value;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+    }
+    let expected = Expected { group, version, kind, schema: &schema, custom: false };
+    let (value, _) = conform(value, expected, FieldValidation::Ignore).map_err(|why| Status::bad_request(why.to_string()))?;
+    Ok(value)
 }

@@ -72,6 +72,14 @@ impl Api {
     pub(super) async fn admit_connection(&self, target: &Target) -> Result<(), Status> {
         let Some((kind, fields)) = options_of(&target.resource.plural, &target.subresource) else { return Ok(()) };
         let info = &target.context.info;
+        if kind == "PodPortForwardOptions" {
+            let ports = query_pairs(&target.context.query).filter(|(key, _)| key == "ports").map(|(_, value)| value);
+            let wrong =
+                ports.flat_map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>()).find(|port| port.parse::<u16>().is_err());
+            if let Some(port) = wrong {
+                return Err(Status::bad_request(format!("cannot convert to []int32: strconv.ParseUint: parsing {port:?}: invalid syntax")));
+            }
+        }
         let mut object = object_of(kind, fields, &target.context.query, &info.remainder);
         if info.remainder.is_empty() && info.path.ends_with("/proxy/") {
             object["path"] = "/".into();

@@ -16,6 +16,7 @@ use crate::object::{Object, canonical, meta};
 use crate::registry::Resource;
 use crate::schema::{default, prune};
 use crate::status::Status;
+use crate::store::Revision;
 use crate::validation;
 
 /// How long a webhook may take.
@@ -41,9 +42,15 @@ pub fn has_versions(resource: &Resource) -> bool {
     versions.is_some_and(|versions| versions.len() > 1)
 }
 
-/// Whether an object has to be converted before it can be shown as one of this resource.
+/// Whether an object has to be converted, or made to fit a newer schema, before it can be shown as one of this resource.
 pub fn is_other(object: &Object, resource: &Resource) -> bool {
-    has_versions(resource) && !is_version(object, resource)
+    is_older(object, resource) || (has_versions(resource) && !is_version(object, resource))
+}
+
+/// Whether an object was written before its definition was last changed: defaults may have come, and fields may have gone.
+fn is_older(object: &Object, resource: &Resource) -> bool {
+    let Some(custom) = &resource.custom else { return false };
+    meta(&custom.definition, "resourceVersion").parse::<Revision>().is_ok_and(|defined| object.revision < defined)
 }
 
 fn is_version(object: &Object, resource: &Resource) -> bool {
@@ -54,29 +61,37 @@ fn is_version(object: &Object, resource: &Resource) -> bool {
 impl Api {
     /// Stored objects in the version of a resource.
     pub async fn converted(&self, mut objects: Vec<Arc<Object>>, resource: &Resource, is_list: bool) -> Result<Vec<Arc<Object>>, Status> {
-        if !has_versions(resource) {
+        if resource.custom.is_none() {
             return Ok(objects);
         }
-        let others: Vec<usize> = (0..objects.len()).filter(|at| !is_version(&objects[*at], resource)).collect();
+        let others: Vec<usize> = (0..objects.len()).filter(|at| is_other(&objects[*at], resource)).collect();
         if others.is_empty() {
             return Ok(objects);
         }
-        let values: Vec<Value> = others.iter().map(|at| objects[*at].to_value()).collect();
-        let values = match webhook(resource) {
-            None => values.into_iter().map(|value| convert::to_version(value, resource)).collect(),
+        let mut values: Vec<Value> = others.iter().map(|at| objects[*at].to_value()).collect();
+        let differing: Vec<usize> = (0..values.len()).filter(|at| !is_version(&objects[others[*at]], resource)).collect();
+        match webhook(resource).filter(|_| !differing.is_empty()) {
+            None => {
+                for at in differing {
+                    values[at] = convert::to_version(std::mem::take(&mut values[at]), resource);
+                }
+            }
             Some(webhook) => {
+                let given: Vec<Value> = differing.iter().map(|at| std::mem::take(&mut values[*at])).collect();
                 let kind = match is_list {
                     true => format!("{}, Kind={}", resource.storage_group_version(), resource.list_kind),
-                    false => kind_of(values.first().unwrap_or(&Value::Null)),
+                    false => kind_of(given.first().unwrap_or(&Value::Null)),
                 };
-                let mut values = self.converter.ask(webhook, values, &resource.group_version(), &kind, is_list).await?;
-                for value in &mut values {
-                    prune::prune(value, &resource.schema());
-                    default::apply_defaults(value, resource);
+                let converted = self.converter.ask(webhook, given, &resource.group_version(), &kind, is_list).await?;
+                for (at, value) in differing.into_iter().zip(converted) {
+                    values[at] = value;
                 }
-                values
             }
-        };
+        }
+        for value in &mut values {
+            prune::prune(value, &resource.schema());
+            default::apply_defaults(value, resource);
+        }
         for (at, value) in others.into_iter().zip(values) {
             let old = &objects[at];
             objects[at] = Arc::new(Object::new(old.key.clone(), old.revision, &canonical(&value)));

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use serde_json::{Value, json};
 
 use super::options::{DeleteOptions, ListOptions, WriteOptions};
+use super::patch_verb::check_custom_kind;
 use super::representation::{Representation, respond_value};
 use super::write::{Target, check_names};
 use super::{Api, body, compress};
@@ -32,9 +33,11 @@ impl Api {
         let (parts, request_body) = request.into_parts();
         // By proxy, every method means what the other side takes it for.
         let proxied = info.subresource == "proxy";
-        if !proxied && (parts.method == http::Method::HEAD || info.verb.is_empty()) {
-            return Err(Status::method_not_allowed());
+        let head = parts.method == http::Method::HEAD && resource.custom.is_none();
+        if !proxied && (head || info.verb.is_empty()) {
+            return Err(not_allowed(&resource, info.verb));
         }
+        check_path(&info.path, &info.name, &resource, &info.namespace)?;
         if !resource.namespaced && !info.namespace.is_empty() && &*resource.plural != "namespaces" {
             return Err(Status::no_such_resource());
         }
@@ -70,8 +73,12 @@ impl Api {
         };
         // A custom resource may be created by a POST to its name.
         let named_create = info.verb == "create" && !info.name.is_empty() && resource.custom.is_none();
-        if !allowed || named_create || (info.name.is_empty() && matches!(info.verb, "update" | "patch")) {
-            return Err(Status::method_not_allowed());
+        let nameless = info.name.is_empty() && matches!(info.verb, "update" | "patch");
+        // Of all namespaces at once, objects are read and never deleted.
+        let everywhere = resource.namespaced && info.namespace.is_empty() && info.verb == "deletecollection";
+        let legacy = parts.uri.path().contains("/v1/watch/") && !matches!(info.verb, "watch" | "get" | "list");
+        if !allowed || named_create || nameless || everywhere || legacy {
+            return Err(not_allowed(&resource, info.verb));
         }
         match info.verb {
             "get" => {
@@ -97,6 +104,9 @@ impl Api {
                 let mut object = self.decode_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
                 let target = Target { options, ..target };
                 check_names(&target, &mut object, true)?;
+                if resource.custom.is_some() {
+                    check_custom_kind(&resource, &object)?;
+                }
                 let written = self.create(&target, object).await?;
                 self.answer_object(&context, 201, &written.object, &resource, form)
             }
@@ -106,6 +116,9 @@ impl Api {
                 let mut object = self.decode_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
                 let target = Target { options, ..target };
                 check_names(&target, &mut object, false)?;
+                if resource.custom.is_some() {
+                    check_custom_kind(&resource, &object)?;
+                }
                 let written = self.update(&target, &move |_| Ok(object.clone()), false).await?;
                 self.answer_object(&context, if written.created { 201 } else { 200 }, &written.object, &resource, form)
             }
@@ -158,7 +171,7 @@ impl Api {
         let bytes = body::read(request_body).await?;
         let value: Option<Value> = match bytes.is_empty() {
             true => None,
-            false => Some(body::decode_plain(headers, &bytes, "meta.k8s.io/v1", "DeleteOptions")?),
+            false => Some(body::decode_delete_options(headers, &bytes)?),
         };
         DeleteOptions::parse(context, value.as_ref())
     }
@@ -176,7 +189,7 @@ impl Api {
             return Err(Status::no_such_resource());
         };
         if target.subresource != "proxy" && !sub.verbs.iter().any(|v| &**v == verb) {
-            return Err(Status::method_not_allowed());
+            return Err(not_allowed(&resource, verb));
         }
         let bytes = body::read(request_body).await?;
         let answer = self.subresource(&target, &parts, &bytes).await?;
@@ -186,6 +199,46 @@ impl Api {
             super::subresource::Answer::Response(response) => Ok(response),
         }
     }
+}
+
+/// A verb that a resource does not have; of a custom one a real server says which.
+fn not_allowed(resource: &Resource, verb: &str) -> Status {
+    let mut status = Status::method_not_allowed();
+    if resource.custom.is_some() {
+        let kind = format!("{}.{}", resource.plural, resource.group);
+        status = Status::new(405, "MethodNotAllowed", format!("{verb} is not supported on resources of kind {kind:?}"));
+        status = status.about(&resource.group, &resource.plural, "");
+    }
+    status
+}
+
+/// Paths that look like one of a resource and are none: with an empty part, or an object of a namespace without the namespace. And names
+/// that no object can have.
+fn check_path(path: &str, name: &str, resource: &Resource, namespace: &str) -> Result<(), Status> {
+    if path.trim_end_matches('/').contains("//") || name.contains('/') {
+        return Err(Status::no_such_resource());
+    }
+    if resource.namespaced
+        && namespace.is_empty()
+        && !name.is_empty()
+        && !path.contains("/watch/")
+        && resource.is_stored()
+        && names_object(path)
+    {
+        return Err(Status::no_such_resource());
+    }
+    match name {
+        "." | ".." => Err(Status::bad_request(format!("Name parameter invalid: {name:?}: may not be '{name}'"))),
+        name if name.contains('%') => Err(Status::bad_request(format!("Name parameter invalid: {name:?}: may not contain '%'"))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a path goes on behind the resource: `/api/v1/pods/x`, `/apis/g/v1/things/x`.
+fn names_object(path: &str) -> bool {
+    let parts = path.split('/').filter(|part| !part.is_empty());
+    let before = if path.trim_start_matches('/').starts_with("apis/") { 4 } else { 3 };
+    parts.count() > before
 }
 
 /// Compresses an answer for who asked for it; others pay nothing.

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::apply::{Context, ConversionError, Converted, FieldSet, ResetFields, Versions, manager_name, track_update};
+use super::strategy::{StatusKeeps, status_keeps};
 use super::write::Target;
 use super::{Api, conversion, convert};
 use crate::registry::Resource;
@@ -14,6 +15,8 @@ use crate::schema::Schema;
 
 static RESET_STATUS: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::Reset(FieldSet::of_fields(&[&["status"]])));
 static RESET_SPEC: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::Reset(FieldSet::of_fields(&[&["spec"]])));
+static RESET_SPEC_AND_LABELS: LazyLock<ResetFields> =
+    LazyLock::new(|| ResetFields::Reset(FieldSet::of_fields(&[&["spec"]]).union(&FieldSet::of_fields(&[&["metadata", "labels"]]))));
 static RESET_ALL_BUT_STATUS: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::AllBut(FieldSet::of_fields(&[&["status"]])));
 
 /// What a write of a target cannot change, and so does not come to own.
@@ -21,8 +24,11 @@ pub fn reset_fields(target: &Target) -> Option<&'static ResetFields> {
     let resource = &target.resource;
     match target.subresource.as_str() {
         "" if resource.subresource("status").is_some() => Some(&RESET_STATUS),
-        "status" if resource.custom.is_some() => Some(&RESET_ALL_BUT_STATUS),
-        "status" => Some(&RESET_SPEC),
+        "status" => Some(match status_keeps(resource) {
+            StatusKeeps::Metadata => &RESET_ALL_BUT_STATUS,
+            StatusKeeps::Labels => &RESET_SPEC_AND_LABELS,
+            StatusKeeps::Nothing => &RESET_SPEC,
+        }),
         _ => None,
     }
 }
@@ -43,7 +49,12 @@ impl Versions for KindVersions<'_> {
         let other = self.api.registry.lookup(group, version, &self.resource.plural).ok_or(ConversionError::NoSuchVersion)?;
         let object = match conversion::webhook(self.resource) {
             Some(_) => self.conversions.get(object, api_version).map_err(ConversionError::Failed)?,
-            None => convert::to_version(convert::to_storage(object.clone(), self.resource), &other),
+            None => {
+                let own = object["apiVersion"].as_str().unwrap_or_default();
+                let (group, version) = own.split_once('/').unwrap_or(("", own));
+                let from = self.api.registry.lookup(group, version, &self.resource.plural);
+                convert::between(object.clone(), from.as_deref().unwrap_or(self.resource), &other)
+            }
         };
         Ok(Converted { object, schema: other.schema() })
     }

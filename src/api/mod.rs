@@ -23,6 +23,7 @@ pub mod protobuf;
 pub mod read;
 pub mod representation;
 pub mod reviews;
+mod scale;
 pub mod strategy;
 mod stream;
 pub(crate) mod subresource;

@@ -108,6 +108,26 @@ pub fn accept(header: &str, endpoint: Endpoint) -> Result<Accepted, Refusal> {
     negotiate(header, |format, clause| endpoint.transform(format, clause)).ok_or_else(|| not_acceptable(&media_types()))
 }
 
+/// Whether a document that there is in JSON alone is taken.
+pub fn accept_json(header: &str) -> Result<(), Refusal> {
+    let bare = |clause: &str| clause.split(';').next().unwrap_or_default().trim_matches(' ').to_owned();
+    if header.is_empty() || header.split(',').any(|clause| matches!(bare(clause).as_str(), "*/*" | "application/json")) {
+        return Ok(());
+    }
+    let message = "406: Not Acceptable\n\nAvailable representations: application/json".to_owned();
+    Err(Refusal { code: 406, reason: "NotAcceptable", message, empty_details: true })
+}
+
+/// The form of a document of discovery that is about one group or version.
+pub fn accept_document(header: &str, routed: bool) -> Result<Format, Refusal> {
+    if routed {
+        route(header, Endpoint::Object)?;
+    }
+    negotiate(header, |_, clause| clause.target().is_none().then_some(None))
+        .map(|accepted| accepted.format)
+        .ok_or_else(|| not_acceptable(&media_types()))
+}
+
 /// The form of a watch.
 pub fn accept_stream(header: &str, endpoint: Endpoint) -> Result<Accepted, Refusal> {
     let accepted = accept(header, endpoint)?;
@@ -123,8 +143,10 @@ pub fn accept_error(header: &str) -> Format {
 }
 
 /// The form of the discovery documents at `/api` and `/apis`, and whether the aggregated one is wanted.
-pub fn accept_discovery(header: &str) -> Result<(Format, bool), Refusal> {
-    route(header, Endpoint::Object)?;
+pub fn accept_discovery(header: &str, routed: bool) -> Result<(Format, bool), Refusal> {
+    if routed {
+        route(header, Endpoint::Object)?;
+    }
     let aggregated =
         |_, clause: &Clause<'_>| (clause.target() == Some(("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"))).then_some(None);
     if !header.is_empty()
@@ -482,12 +504,12 @@ mod tests {
     #[test]
     fn aggregated_discovery_is_given_to_those_who_name_it() {
         let header = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-        assert_eq!(accept_discovery(header), Ok((Format::Json, true)));
+        assert_eq!(accept_discovery(header, true), Ok((Format::Json, true)));
         assert_eq!(aggregated_discovery_media_type(Format::Json), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
-        assert_eq!(accept_discovery("application/json"), Ok((Format::Json, false)));
-        assert_eq!(accept_discovery(""), Ok((Format::Json, false)));
+        assert_eq!(accept_discovery("application/json", true), Ok((Format::Json, false)));
+        assert_eq!(accept_discovery("", true), Ok((Format::Json, false)));
         let old = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-        assert_eq!(accept_discovery(old).unwrap_err().code, 406);
+        assert_eq!(accept_discovery(old, true).unwrap_err().code, 406);
     }
 
     #[test]

@@ -54,46 +54,39 @@ impl ListOptions {
         let fields = FieldSelector::parse(&get("fieldSelector")).map_err(Status::bad_request)?;
         for term in &fields.0 {
             if !matches!(term.field.as_str(), "metadata.name" | "metadata.namespace") && !resource.is_selectable(&term.field) {
-                return Err(Status::bad_request(format!("field label not supported: {}", term.field)));
+                let text = match resource.custom.is_some() || resource.has_selectable_fields() {
+                    true => format!("field label not supported: {}", term.field),
+                    false => format!(
+                        "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                        super::patch::go::quoted(&term.field)
+                    ),
+                };
+                return Err(Status::bad_request(text));
             }
         }
-        let limit = integer(&get("limit"))?.unwrap_or(0);
-        let timeout_seconds = integer(&get("timeoutSeconds"))?.map(|s| s.max(0) as u64);
-        let send_initial_events = boolean(context, "sendInitialEvents")?;
+        let number = |key: &str| context.parameter(key).map(|text| parse_integer(&text)).transpose();
+        let limit = number("limit")?.unwrap_or(0);
+        let timeout_seconds = number("timeoutSeconds")?.map(|s| s.max(0) as u64);
+        let mut send_initial_events = boolean(context, "sendInitialEvents")?;
         let bookmarks = boolean(context, "allowWatchBookmarks")?.unwrap_or(false);
         let (version, wanted, continues) = (get("resourceVersion"), get("resourceVersionMatch"), get("continue"));
-        let mut errors = Vec::new();
-        let field = "resourceVersionMatch";
-        match wanted.as_str() {
-            "" => {}
-            "Exact" | "NotOlderThan" if version.is_empty() && !(watch && send_initial_events.is_some()) => {
-                errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
-            }
-            "Exact" | "NotOlderThan" if !continues.is_empty() => {
-                errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
-            }
-            "Exact" if version == "0" => {
-                errors.push(FieldError::forbidden(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
-            }
-            "Exact" | "NotOlderThan" if watch && send_initial_events.is_none() => {
-                errors
-                    .push(FieldError::forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
-            }
-            "Exact" | "NotOlderThan" => {}
-            other => errors.push(FieldError::not_supported(field, &json!(other), &["Exact", "NotOlderThan", ""])),
+        // A watch that names no revision begins with the state, and says where that ends.
+        let mut wanted = wanted;
+        if watch && send_initial_events.is_none() && wanted.is_empty() && matches!(version.as_str(), "" | "0") {
+            send_initial_events = Some(true);
+            wanted = "NotOlderThan".into();
         }
-        if send_initial_events.is_some() {
-            if !watch {
-                errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
-            } else if wanted != "NotOlderThan" {
-                errors.push(FieldError::forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
-            }
-        }
+        let errors = match watch {
+            true => watch_errors(&wanted, send_initial_events, &continues),
+            false => list_errors(&wanted, send_initial_events, &continues, &version),
+        };
         if !errors.is_empty() {
             return Err(Status::invalid("meta.k8s.io", "ListOptions", "", errors));
         }
         let revision = match version.as_str() {
             "" | "0" => 0,
+            // What is wrong with the token is told first.
+            _ if !watch && !continues.is_empty() && version.parse::<Revision>().is_err() => 1,
             text => match text.parse::<Revision>() {
                 Ok(revision) => revision,
                 Err(_) => {
@@ -130,14 +123,62 @@ impl ListOptions {
     }
 }
 
+/// What is wrong with the options of a list.
+fn list_errors(wanted: &str, send_initial_events: Option<bool>, continues: &str, version: &str) -> Vec<FieldError> {
+    let field = "resourceVersionMatch";
+    let mut errors = Vec::new();
+    if !wanted.is_empty() {
+        if version.is_empty() {
+            errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+        }
+        if !continues.is_empty() {
+            errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(wanted, "Exact" | "NotOlderThan") {
+            errors.push(FieldError::not_supported(field, &json!(wanted), &["Exact", "NotOlderThan", ""]));
+        }
+        if wanted == "Exact" && version == "0" {
+            errors.push(FieldError::forbidden(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+        }
+    }
+    if send_initial_events.is_some() {
+        errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    errors
+}
+
+/// What is wrong with the options of a watch.
+fn watch_errors(wanted: &str, send_initial_events: Option<bool>, continues: &str) -> Vec<FieldError> {
+    let field = "resourceVersionMatch";
+    let mut errors = Vec::new();
+    if send_initial_events.is_some() && wanted != "NotOlderThan" {
+        errors.push(FieldError::forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+    }
+    if !wanted.is_empty() {
+        if send_initial_events.is_none() {
+            errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+        }
+        if wanted != "NotOlderThan" {
+            errors.push(FieldError::not_supported(field, &json!(wanted), &["NotOlderThan"]));
+        }
+        if !continues.is_empty() {
+            errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+    }
+    errors
+}
+
 pub(super) fn integer(text: &str) -> Result<Option<i64>, Status> {
     if text.is_empty() {
         return Ok(None);
     }
-    match text.parse::<i64>() {
-        Ok(number) => Ok(Some(number)),
-        Err(_) => Err(Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
-    }
+    parse_integer(text).map(Some)
+}
+
+fn parse_integer(text: &str) -> Result<i64, Status> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let why = if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) { "value out of range" } else { "invalid syntax" };
+    text.parse::<i64>().map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}")))
 }
 
 fn boolean(context: &Context, key: &str) -> Result<Option<bool>, Status> {
@@ -187,7 +228,9 @@ impl WriteOptions {
             if manager.len() > 128 {
                 errors.push(FieldError::too_long("fieldManager", 128));
             } else if manager.chars().any(|c| c.is_control()) {
-                errors.push(FieldError::invalid("fieldManager", &json!(manager), "should only contain printable characters"));
+                let (at, c) = manager.chars().enumerate().find(|(_, c)| c.is_control()).unwrap_or((0, ' '));
+                let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+                errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
             }
             options.shown["fieldManager"] = json!(manager);
         }
@@ -247,7 +290,8 @@ impl DeleteOptions {
             orphan = body.get("orphanDependents").and_then(Value::as_bool);
             dry_run.extend(body["dryRun"].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)));
         }
-        for (key, value) in query_pairs(&context.query) {
+        // A body is all that counts where there is one.
+        for (key, value) in query_pairs(&context.query).filter(|_| body.is_none()) {
             match key.as_str() {
                 "dryRun" => dry_run.push(value),
                 "gracePeriodSeconds" => options.grace_period_seconds = integer(&value)?,
@@ -270,6 +314,20 @@ impl DeleteOptions {
                 errors.push(FieldError::not_supported("propagationPolicy", &json!(policy), &["Foreground", "Background", "Orphan", "nil"]));
             }
             _ => {}
+        }
+        if body.is_some_and(|body| body["ignoreStoreReadErrorWithClusterBreakingPotential"] == true) {
+            let field = "ignoreStoreReadErrorWithClusterBreakingPotential";
+            for (set, name) in [
+                (options.dry_run, ".dryRun"),
+                (options.propagation_policy.is_some(), ".propagationPolicy"),
+                (orphan.is_some(), ".orphanDependents"),
+                (options.grace_period_seconds.is_some(), ".gracePeriodSeconds"),
+                (options.uid.is_some() || options.resource_version.is_some(), ".preconditions"),
+            ] {
+                if set {
+                    errors.push(FieldError::invalid(field, &json!(true), format!("cannot be set together with {name}")));
+                }
+            }
         }
         if !errors.is_empty() {
             return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", errors));

@@ -12,71 +12,47 @@ use super::representation::header_text;
 use super::write::{Target, Written};
 use super::{Api, apply, fields, patch};
 use crate::object::{Object, meta, meta_mut};
-use crate::schema::decode::{DecodeError, Expected, FieldValidation, conform};
+use crate::schema::decode::{DecodeError, Expected, FieldValidation, conform, is_of_kind, read_noting};
 use crate::schema::{default, yaml};
 use crate::status::{FieldError, Status};
+
+/// The body of a patch.
+pub struct Patch {
+    /// Which patch it is.
+    pub kind: PatchType,
+    /// What it says.
+    pub body: Value,
+    /// What it says twice.
+    pub duplicates: Vec<String>,
+}
 
 impl Api {
     /// Patches an object, or by an apply creates it.
     pub async fn patch(&self, target: Target, headers: &HeaderMap, bytes: &[u8]) -> Result<Written, Status> {
         let kind = negotiate::patch(header_text(headers, header::CONTENT_TYPE), target.resource.custom.is_some())?;
-        let mut options = WriteOptions::parse(&target.context, "PatchOptions")?;
-        let invalid = |error| Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
-        match kind {
-            PatchType::Apply if options.field_manager.is_none() => {
-                return invalid(FieldError::required("fieldManager", "is required for apply patch"));
-            }
-            PatchType::Apply => options.is_apply = true,
-            _ if options.force.is_some() => return invalid(FieldError::forbidden("force", "may not be specified for non-apply patch")),
-            _ => {}
-        }
+        let options = patch_options(&target, kind)?;
         let target = Target { options, ..target };
-        let body = read_patch(kind, bytes)?;
+        let patch = read_patch(&target, kind, bytes)?;
         if kind == PatchType::Apply {
-            self.check_applied(&target, &body)?;
+            self.check_applied(&target, &patch.body)?;
         }
         let make = |old: Option<&Arc<Object>>| match kind {
-            PatchType::Apply => self.make_applied(&target, old, &body),
-            _ => self.make_patched(&target, old, kind, &body),
+            PatchType::Apply => self.make_applied(&target, old, &patch.body),
+            _ => self.make_patched(&target, old, &patch),
         };
         self.update(&target, &make, kind == PatchType::Apply && target.subresource.is_empty()).await
     }
 
     /// The old object with a patch on it, decoded anew so that types and unknown fields are checked.
-    fn make_patched(&self, target: &Target, old: Option<&Arc<Object>>, kind: PatchType, body: &Value) -> Result<Value, Status> {
+    fn make_patched(&self, target: &Target, old: Option<&Arc<Object>>, patch: &Patch) -> Result<Value, Status> {
         let resource = &target.resource;
         let old = old.map(|object| (*self.in_version(object, resource)).clone()).unwrap_or_default();
-        let mut document = old.clone();
-        patch_value(&mut document, kind, body, &target.resource.schema())?;
         let schema = resource.schema();
         let custom = resource.custom.is_some();
         let expected = Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom };
-        let shown = match kind {
-            PatchType::StrategicMerge => patch::go::plain(body),
-            _ if custom => document.to_string(),
-            _ => patch::go::patched(&document, &touched(body)),
-        };
-        let validation = target.options.field_validation;
-        // What strict validation says of the patch itself comes before what it says of the object.
-        let mut complaints = match (kind, validation) {
-            (PatchType::Json, FieldValidation::Strict | FieldValidation::Warn) => patch::json::unknown_fields(body),
-            _ => Vec::new(),
-        };
-        let invalid = |why: String| Status::invalid("", "", "", vec![FieldError::invalid("patch", &json!(shown), why)]);
-        let (mut new, warnings) = match conform(document, expected, validation) {
-            Err(DecodeError::Strict(noted)) => {
-                complaints.extend(noted);
-                return Err(invalid(DecodeError::Strict(complaints).to_string()));
-            }
-            Err(error) if kind == PatchType::StrategicMerge => return Err(invalid(patch::go::restored(&error.to_string()))),
-            Err(error) => return Err(invalid(error.to_string())),
-            Ok(_) if validation == FieldValidation::Strict && !complaints.is_empty() => {
-                return Err(invalid(DecodeError::Strict(complaints).to_string()));
-            }
-            Ok(read) => read,
-        };
-        for warning in complaints.into_iter().chain(warnings) {
-            target.context.trace.warn(warning);
+        let mut new = patched(target, &old, patch, expected)?;
+        if custom {
+            check_custom_kind(resource, &new)?;
         }
         default::apply_defaults(&mut new, resource);
         check_identity(target, &old, &new)?;
@@ -109,7 +85,18 @@ impl Api {
             reset_fields: fields::reset_fields(target),
             versions: &fields::KindVersions { resource, api: self, conversions: &target.conversions },
         };
+        let uid = meta(applied, "uid");
+        if let (true, false) = (live.is_none(), uid.is_empty()) {
+            let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(Status::conflict(&resource.group, &resource.plural, &target.name, &why));
+        }
         let mut new = apply::apply(live.as_deref(), applied, &schema, &context)?;
+        if resource.custom.is_none() {
+            // What a type leaves out when it is empty is not kept either.
+            let expected =
+                Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom: false };
+            (new, _) = conform(new, expected, FieldValidation::Ignore).map_err(|why| Status::unclassified(why.to_string()))?;
+        }
         default::apply_defaults(&mut new, resource);
         let metadata = meta_mut(&mut new);
         metadata.remove("resourceVersion");
@@ -157,9 +144,17 @@ fn touched(patch: &Value) -> Vec<&str> {
     }
 }
 
+/// An object whose name is asked for and not told.
+pub fn undeterminable(name: &str) -> Status {
+    Status::bad_request(format!("the name of the object ({name} based on URL) was undeterminable: name must be provided"))
+}
+
 /// A patch must not turn an object into another one.
 fn check_identity(target: &Target, old: &Value, new: &Value) -> Result<(), Status> {
     let (name, given) = (meta(old, "name"), meta(new, "name"));
+    if given.is_empty() {
+        return Err(undeterminable(&target.name));
+    }
     if given != name {
         return Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({})", target.name)));
     }
@@ -169,22 +164,135 @@ fn check_identity(target: &Target, old: &Value, new: &Value) -> Result<(), Statu
     Ok(())
 }
 
-/// The body of a patch as a value.
-pub fn read_patch(kind: PatchType, bytes: &[u8]) -> Result<Value, Status> {
-    if kind == PatchType::Apply {
-        let text = String::from_utf8_lossy(bytes);
-        let document =
-            yaml::parse(&text).map_err(|e| Status::bad_request(format!("error decoding patch: error converting YAML to JSON: {e}")))?;
-        return Ok(document.value);
+/// The options of a patch.
+pub fn patch_options(target: &Target, kind: PatchType) -> Result<WriteOptions, Status> {
+    let mut options = WriteOptions::parse(&target.context, "PatchOptions")?;
+    let invalid = |error| Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
+    match kind {
+        PatchType::Apply if options.field_manager.is_none() => {
+            return invalid(FieldError::required("fieldManager", "is required for apply patch"));
+        }
+        PatchType::Apply => options.is_apply = true,
+        _ if options.force.is_some() => return invalid(FieldError::forbidden("force", "may not be specified for non-apply patch")),
+        _ => {}
     }
-    serde_json::from_slice(bytes).map_err(|_| match kind {
-        PatchType::Merge => Status::bad_request("invalid JSON patch"),
-        _ => Status::bad_request(format!("error decoding patch: {}", crate::schema::syntax::explain(bytes))),
-    })
+    Ok(options)
+}
+
+/// A custom object says of itself what it is; a patch or a body that says otherwise makes it invalid.
+pub fn check_custom_kind(resource: &crate::registry::Resource, object: &Value) -> Result<(), Status> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    if kind == &*resource.kind {
+        return Ok(());
+    }
+    let error = FieldError::invalid("kind", &json!(kind), format!("must be {}", resource.kind));
+    Err(Status::invalid(&resource.group, kind, meta(object, "name"), vec![error]))
+}
+
+/// What Go calls a value that should have been an object; nothing for null.
+fn word(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Null => None,
+        Value::Array(_) => Some("array"),
+        Value::String(_) => Some("string"),
+        Value::Bool(_) => Some("bool"),
+        Value::Object(_) => Some("object"),
+        Value::Number(_) => Some("number"),
+    }
+}
+
+/// Reads the body of a patch. What an apply says twice is told here; of other patches that is told with the rest.
+pub fn read_patch(target: &Target, kind: PatchType, bytes: &[u8]) -> Result<Patch, Status> {
+    let validation = target.options.field_validation;
+    if kind != PatchType::Apply {
+        let text = String::from_utf8_lossy(bytes);
+        let (body, mut duplicates) = read_noting(&text).map_err(|_| Status::bad_request("invalid JSON patch"))?;
+        if kind == PatchType::Json || validation == FieldValidation::Ignore {
+            duplicates.clear();
+        }
+        if kind == PatchType::Merge && !body.is_object() {
+            return Err(Status::bad_request(match word(&body) {
+                None => "Invalid JSON Patch".to_owned(),
+                Some(word) => {
+                    format!("error decoding patch: json: cannot unmarshal {word} into Go value of type map[string]interface {{}}")
+                }
+            }));
+        }
+        return Ok(Patch { kind, body, duplicates });
+    }
+    let bad = |why: String| Status::bad_request(why);
+    // What begins like JSON is first looked at when it is read.
+    let opening =
+        if bytes.trim_ascii_start().starts_with(b"{") { "decoding patch: error converting YAML to JSON" } else { "encoding patch" };
+    if std::str::from_utf8(bytes).is_err() {
+        return Err(bad(format!("error {opening}: yaml: invalid leading UTF-8 octet")));
+    }
+    let document = yaml::parse(&String::from_utf8_lossy(bytes)).map_err(|why| bad(format!("error {opening}: {why}")))?;
+    if !document.value.is_object() && !document.value.is_null() {
+        let word = word(&document.value).unwrap_or_default();
+        let why = format!("json: cannot unmarshal {word} into Go value of type map[string]interface {{}}");
+        return Err(bad(format!("error decoding patch: error unmarshaling JSON: while decoding JSON: {why}")));
+    }
+    match validation {
+        FieldValidation::Strict if !document.duplicates.is_empty() => {
+            let lines = document.duplicates.join("\n  ");
+            return Err(bad(format!("error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}")));
+        }
+        FieldValidation::Warn => document.duplicates.into_iter().for_each(|line| target.context.trace.warn(line)),
+        _ => {}
+    }
+    Ok(Patch { kind, body: document.value, duplicates: Vec::new() })
+}
+
+/// An object with a patch on it that keeps no ownership, read anew.
+pub fn patched(target: &Target, old: &Value, patch: &Patch, expected: Expected<'_>) -> Result<Value, Status> {
+    let (kind, body) = (patch.kind, &patch.body);
+    let mut document = old.clone();
+    patch_value(&mut document, kind, body, expected.schema)?;
+    let shown = match kind {
+        PatchType::StrategicMerge => patch::go::plain(body),
+        _ if expected.custom => document.to_string(),
+        _ => patch::go::patched(&document, &touched(body)),
+    };
+    let validation = target.options.field_validation;
+    // What strict validation says of the patch itself comes before what it says of the object.
+    let mut complaints = patch.duplicates.clone();
+    if let (PatchType::Json, FieldValidation::Strict | FieldValidation::Warn) = (kind, validation) {
+        complaints.extend(patch::json::unknown_fields(body));
+    }
+    let invalid = |why: String| Status::invalid("", "", "", vec![FieldError::invalid("patch", &json!(shown), why)]);
+    if !expected.custom {
+        is_of_kind(&document, expected).map_err(invalid)?;
+    }
+    // Nobody owns anything any more, says an empty list, which types leave out.
+    let resets_owners = document.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let (mut new, warnings) = match conform(document, expected, validation) {
+        Err(DecodeError::Strict(noted)) => {
+            complaints.extend(noted);
+            return Err(invalid(DecodeError::Strict(complaints).to_string()));
+        }
+        Err(error) if kind == PatchType::StrategicMerge => return Err(invalid(patch::go::restored(&error.to_string()))),
+        Err(error) => return Err(invalid(error.to_string())),
+        Ok(_) if validation == FieldValidation::Strict && !complaints.is_empty() => {
+            return Err(invalid(DecodeError::Strict(complaints).to_string()));
+        }
+        Ok(read) => read,
+    };
+    for warning in complaints.into_iter().chain(warnings) {
+        target.context.trace.warn(warning);
+    }
+    if !expected.custom {
+        new["apiVersion"] = crate::registry::api_version(expected.group, expected.version).into();
+        new["kind"] = expected.kind.into();
+    }
+    if resets_owners {
+        meta_mut(&mut new).insert("managedFields".into(), json!([]));
+    }
+    Ok(new)
 }
 
 /// Applies a patch that keeps no ownership to a document.
-pub fn patch_value(document: &mut Value, kind: PatchType, body: &Value, schema: &crate::schema::Schema) -> Result<(), Status> {
+fn patch_value(document: &mut Value, kind: PatchType, body: &Value, schema: &crate::schema::Schema) -> Result<(), Status> {
     match kind {
         PatchType::Json => patch::json::apply(document, body)?,
         PatchType::Merge => patch::merge::apply(document, body.clone())?,

@@ -59,7 +59,8 @@ impl Api {
         let target = Target {
             resource: pods,
             subresource: "binding".into(),
-            options: WriteOptions { is_admitted: true, ..asked.options.clone() },
+            // To be assigned is nothing that anybody owns.
+            options: WriteOptions { is_admitted: true, is_apply: true, ..asked.options.clone() },
             ..asked
         };
         self.assign(&target, &binding, &node).await?;

@@ -47,10 +47,13 @@ fn too_large(asked: Revision, current: Revision) -> Status {
 impl Api {
     /// One object.
     pub async fn get(&self, context: &Context, resource: &Resource) -> Result<Arc<Object>, Status> {
+        if context.parameter("export").is_some_and(|text| !matches!(text.to_ascii_lowercase().as_str(), "" | "0" | "false")) {
+            return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+        }
         if let Some(version) = context.parameter("resourceVersion").filter(|v| !v.is_empty()) {
             let revision = version.parse::<Revision>().map_err(|_| {
-                Status::bad_request(format!(
-                    "invalid resource version: resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
+                Status::unclassified(format!(
+                    "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
                 ))
             })?;
             self.reach(revision).await?;
@@ -83,7 +86,7 @@ impl Api {
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
         let filter = self.filter(context, resource, options);
         // Without a limit that counts (there is none at resourceVersion=0), memory has the whole answer.
-        let limit = if options.version == VersionMatch::Any && options.continues.is_empty() { 0 } else { options.limit };
+        let limit = if options.version == VersionMatch::Any { 0 } else { options.limit };
         let at = if !options.continues.is_empty() {
             let (revision, after) = decode_continue(&options.continues, &filter.prefix)?;
             if !matches!(options.version, VersionMatch::Unset | VersionMatch::Any) {
@@ -200,8 +203,20 @@ fn decode_continue(token: &str, prefix: &str) -> Result<(Option<Revision>, Strin
         let first = String::from_utf8_lossy(&bytes).chars().next().unwrap_or('\u{0}');
         bad(&format!("invalid character {first:?} looking for beginning of value"))
     })?;
+    if !parsed.is_object() && !parsed.is_null() {
+        let word = match parsed {
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            _ => "number",
+        };
+        return Err(bad(&format!("json: cannot unmarshal {word} into Go value of type storage.continueToken")));
+    }
+    if parsed["rv"].is_string() {
+        return Err(bad("json: cannot unmarshal string into Go struct field continueToken.rv of type int64"));
+    }
     if parsed["v"] != "meta.k8s.io/v1" {
-        return Err(bad("server does not recognize this encoded version"));
+        return Err(bad(&format!("server does not recognize this encoded version {}", parsed["v"].as_str().unwrap_or_default())));
     }
     let start = parsed["start"].as_str().unwrap_or_default();
     if start.is_empty() {
@@ -210,11 +225,11 @@ fn decode_continue(token: &str, prefix: &str) -> Result<(Option<Revision>, Strin
     // Nobody may climb out of what is listed.
     let below = start.strip_prefix('/').unwrap_or(start);
     if below.is_empty() || below.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
-        return Err(bad(&format!("invalid start key: {}", super::patch::go::quoted(start))));
+        return Err(bad(start));
     }
     let revision = match parsed["rv"].as_i64() {
         Some(revision) if revision > 0 => Some(revision as Revision),
-        Some(-1) => None,
+        Some(revision) if revision < 0 => None,
         _ => return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")),
     };
     Ok((revision, format!("{prefix}{}", below.trim_end_matches('\u{0}'))))
@@ -223,7 +238,7 @@ fn decode_continue(token: &str, prefix: &str) -> Result<(Option<Revision>, Strin
 fn base64_position(error: &base64::DecodeError) -> usize {
     match error {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
-        base64::DecodeError::InvalidLength(at) => *at,
+        base64::DecodeError::InvalidLength(at) => at.saturating_sub(1),
         base64::DecodeError::InvalidPadding => 0,
     }
 }

@@ -81,22 +81,57 @@ impl Representation {
             Some("Object") => Include::Object,
             None | Some("" | "Metadata") => Include::Metadata,
             Some(other) => {
-                let text = format!("unrecognized includeObject value {other:?}: must be one of [None Metadata Object]");
+                let text = format!(
+                    "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+                );
                 return Err(Status::bad_request(text));
             }
         };
+        // Metadata comes alone or as a list, as what it is the metadata of.
+        let type_of = |suffix: &str| match resource.custom.is_some() {
+            true => format!("*unstructured.Unstructured{suffix}"),
+            false => format!("*{}.{}{suffix}", package(&resource.group), resource.kind),
+        };
+        let mismatch = |text: String| Err(Status::new(406, "NotAcceptable", text));
+        match accepted.transform {
+            Some((As::PartialObjectMetadata, _)) if collection && !watch => {
+                return mismatch(format!("you requested PartialObjectMetadata, but the requested object is a list ({})", type_of("List")));
+            }
+            Some((As::PartialObjectMetadataList, _)) if !collection => {
+                return mismatch(format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                    type_of("")
+                ));
+            }
+            _ => {}
+        }
         let (shape, meta_version) = match accepted.transform {
             None => (Shape::Whole, "meta.k8s.io/v1"),
             Some((As::Table, version)) => (Shape::Table, version),
             Some((_, version)) => (Shape::Metadata, version),
         };
-        let pretty = accepted.pretty || negotiate::wants_pretty(Some(query), header_text(headers, header::USER_AGENT));
+        let pretty = accepted.pretty || is_for_a_reader(headers, query);
         Ok(Representation { format: accepted.format, shape, meta_version, include, pretty })
     }
 
     /// Whether stored bytes can be handed out as they are.
     pub fn is_stored_form(&self, resource: &Resource) -> bool {
         self.format == Format::Json && self.shape == Shape::Whole && !self.pretty && !resource.is_stored_otherwise()
+    }
+}
+
+/// Whether JSON is to be indented, by what the query says or who asks.
+pub fn is_for_a_reader(headers: &HeaderMap, query: &str) -> bool {
+    let asked = crate::request::query_value(query, "pretty");
+    negotiate::wants_pretty(asked.as_deref(), header_text(headers, header::USER_AGENT))
+}
+
+/// The package that a real server has the types of a group in.
+fn package(group: &str) -> &str {
+    match group {
+        "" | "events.k8s.io" => "core",
+        "internal.apiserver.k8s.io" => "apiserverinternal",
+        group => group.split('.').next().unwrap_or_default(),
     }
 }
 

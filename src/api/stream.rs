@@ -82,7 +82,7 @@ impl Api {
         if node.is_empty() {
             return Err(Status::bad_request(format!("pod {} does not have a host assigned", target.name)));
         }
-        let kubelet = self.kubelet(node).await?;
+        let kubelet = self.kubelet_of(node).await?;
         if !is_upgrade(headers) {
             return Err(Status::bad_request("Upgrade request required"));
         }
@@ -104,16 +104,17 @@ impl Api {
             // Nothing has run, so there is nothing to show.
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
+            response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
             return Ok(Answer::Response(response));
         }
         let path = format!("/containerLogs/{}/{}/{container}", target.namespace, target.name);
         let Some(server) = self.nodes.server(node) else {
-            let Kubelet { host, port } = self.kubelet(node).await?;
+            let Kubelet { host, port } = self.kubelet_of(node).await?;
             let why = match dial(&host, port).await {
                 Err(why) => why,
                 Ok(()) => "a kubelet outside of this process is not asked for logs".into(),
             };
-            return Err(Status::internal(format!("Get \"https://{}{path}\": {why}", joined(&host, port))));
+            return Err(Status::unclassified(format!("Get \"https://{}{path}\": {why}", joined(&host, port))));
         };
         let response = server.get(&path, &target.context.query).await.map(Body::new);
         match response.status().as_u16() {
@@ -256,6 +257,11 @@ impl Api {
         let pod = self.existing("pods", namespace, reference["name"].as_str()?).await.ok()?;
         let own = pod.value()["status"]["podIPs"].as_array()?.iter().any(|ip| ip["ip"] == *address);
         own.then(|| address.to_owned())
+    }
+
+    /// The kubelet of a Pod's node. Whoever asks for a Pod is told of the missing node as of a missing Pod.
+    async fn kubelet_of(&self, node: &str) -> Result<Kubelet, Status> {
+        self.kubelet(node).await.map_err(|status| if status.reason == "NotFound" { Status::not_found("", "pods", node) } else { status })
     }
 
     async fn kubelet(&self, node: &str) -> Result<Kubelet, Status> {

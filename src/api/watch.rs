@@ -175,7 +175,7 @@ impl Running {
             return Ok(self.watcher.take_frames(PIECE)?);
         }
         let items = self.watcher.take()?;
-        let mut others = match has_versions {
+        let mut others = match self.framer.resource.custom.is_some() {
             true => self.framer.convert(&items).await.map_err(Stopped::Failed)?,
             false => Vec::new(),
         }

@@ -149,6 +149,7 @@ impl Api {
         if !target.options.is_apply {
             fields::track(self, target, &schema, None, &mut object).await;
         }
+        dedup_owners(target, &mut object);
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
         let mut object = target.mutated(&mut write);
@@ -263,6 +264,7 @@ impl Api {
         if !target.options.is_apply {
             fields::track(self, target, &schema, Some(&before), &mut new).await;
         }
+        dedup_owners(target, &mut new);
         let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
         if !target.options.is_admitted {
             self.admission.mutate(&mut write).await?;
@@ -276,7 +278,7 @@ impl Api {
             strategy::settle(self, resource, &before, &new, false);
             return Err(target.invalid(&target.name, errors));
         }
-        if resource.custom.is_none() && phase == Phase::Main {
+        if resource.custom.is_none() && (phase == Phase::Main || target.subresource == "scale") {
             validation::warnings::update(resource, &new, &before).into_iter().for_each(|warning| target.context.trace.warn(warning));
         }
         write.object = Some(new);
@@ -381,6 +383,28 @@ fn place(resource: &Resource, namespace: &str, object: &mut Value) {
     }
 }
 
+/// An owner that is named twice is named once, and the client is told.
+fn dedup_owners(target: &Target, object: &mut Value) {
+    let Some(owners) = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else { return };
+    let mut twice: Vec<String> = Vec::new();
+    let mut seen: Vec<Value> = Vec::new();
+    owners.retain(|owner| {
+        let new = !seen.contains(owner);
+        if new {
+            seen.push(owner.clone());
+        } else if let Some(uid) = owner["uid"].as_str().filter(|uid| !twice.iter().any(|known| known == uid)) {
+            twice.push(uid.to_owned());
+        }
+        new
+    });
+    if !twice.is_empty() {
+        target.context.trace.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
+    }
+}
+
 /// A base, cut to fit, and five letters that make no words.
 fn generated_name(base: &str) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -402,6 +426,12 @@ fn check_preconditions(target: &Target, old: &Object, before: &Value, new: &Valu
             return Err(Status::modified(&resource.group, &resource.plural, &target.name));
         }
     }
+    // Nobody but a deletion marks an object as being deleted.
+    let deleted = meta(new, "deletionTimestamp");
+    if !deleted.is_empty() && deleted != meta(before, "deletionTimestamp") && target.subresource.is_empty() {
+        let error = FieldError::invalid("metadata.deletionTimestamp", &json!(deleted), "field is immutable");
+        return Err(target.invalid(&target.name, vec![error]));
+    }
     let (given, actual) = (meta(new, "uid"), meta(before, "uid"));
     if !given.is_empty() && given != actual && target.context.info.verb == "patch" {
         let error = FieldError::invalid("metadata.uid", &json!(given), "field is immutable");
@@ -415,6 +445,17 @@ fn check_preconditions(target: &Target, old: &Object, before: &Value, new: &Valu
         return Err(Status::conflict(&resource.group, &resource.plural, &target.name, &why));
     }
     Ok(())
+}
+
+/// The name in a body must be the one in the path.
+pub fn check_name(wanted: &str, given: &str) -> Result<(), Status> {
+    match given {
+        "" => Err(super::patch_verb::undeterminable(wanted)),
+        given if given != wanted => {
+            Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({wanted})")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The object of a request must be about what the path says; fills in what the body left out.
@@ -436,13 +477,7 @@ pub fn check_names(target: &Target, object: &mut Value, create: bool) -> Result<
             let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             return Err(Status::invalid(&target.resource.group, &target.resource.plural, &target.name, vec![error]));
         }
-        if !name.is_empty() && name != target.name {
-            let text = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
-            return Err(Status::bad_request(text));
-        }
-        if name.is_empty() {
-            return Err(Status::bad_request("name must be provided"));
-        }
+        check_name(&target.name, &name)?;
     }
     if target.resource.namespaced {
         meta_mut(object).insert("namespace".into(), json!(target.namespace));

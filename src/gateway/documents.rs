@@ -28,14 +28,24 @@ const PATHS: &[&str] = &[
     "/version",
 ];
 
-/// Answers a GET of a path that is no resource.
+/// Answers for a path that is no resource. Some of these documents are read with any method, others with GET alone.
 pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Refused> {
     let path = request.uri().path().trim_end_matches('/');
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let headers = request.headers();
     let table = gateway.api.registry.table();
     let documents = &gateway.documents;
+    let read = *request.method() == http::Method::GET;
+    let gets_only = matches!(parts.as_slice(), ["api"] | ["api", _] | ["apis", _, _] | ["openid", ..] | [".well-known", ..]);
     let found = match parts.as_slice() {
+        _ if !read && gets_only => {
+            let known = match parts.as_slice() {
+                ["api", version] => *version == "v1",
+                ["apis", group, version] => table.of_version(group, version).next().is_some(),
+                _ => true,
+            };
+            return if known { Err(crate::status::Status::method_not_allowed().into()) } else { Ok(page_not_found()) };
+        }
         [] => {
             let mut paths: Vec<String> = PATHS.iter().map(|p| (*p).to_owned()).collect();
             paths.extend(["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()]);
@@ -91,7 +101,16 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
             }
         }
         ["openapi", "v2"] => {
-            let protobuf = header_text(headers, header::ACCEPT).contains("proto-openapi.spec.v2");
+            let accept = header_text(headers, header::ACCEPT);
+            let protobuf = accept.contains("proto-openapi.spec.v2");
+            let bare = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
+            let takes_json =
+                accept.is_empty() || accept.split(',').any(|c| matches!(bare(c).as_str(), "*/*" | "application/*" | "application/json"));
+            if !protobuf && !takes_json {
+                let mut response = respond(406, Format::Json, Body::empty());
+                response.headers_mut().remove(header::CONTENT_TYPE);
+                return Ok(response);
+            }
             let (encoding, content_type) = match protobuf {
                 true => (Encoding::Protobuf, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
                 false => (Encoding::Json, "application/json"),
@@ -102,7 +121,12 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
     };
     match found {
         Some(value) => {
-            let format = negotiate::accept_error(header_text(headers, header::ACCEPT));
+            let routed = matches!(parts.as_slice(), ["api", _] | ["apis", _, _]);
+            let known = matches!(parts.as_slice(), ["api" | "apis", ..]);
+            let format = match known {
+                true => negotiate::accept_document(header_text(headers, header::ACCEPT), routed).map_err(crate::status::Status::from)?,
+                false => negotiate::accept_error(header_text(headers, header::ACCEPT)),
+            };
             let format = if format == Format::Protobuf && encode(&value, format).is_err() { Format::Json } else { format };
             Ok(respond_value(200, &value, Representation { format, ..Representation::JSON })?)
         }
@@ -112,7 +136,8 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
 
 fn discover(gateway: &Gateway, headers: &HeaderMap, core: bool) -> Result<Response, Refused> {
     let table = gateway.api.registry.table();
-    let (format, aggregated) = negotiate::accept_discovery(header_text(headers, header::ACCEPT)).map_err(crate::status::Status::from)?;
+    let (format, aggregated) =
+        negotiate::accept_discovery(header_text(headers, header::ACCEPT), core).map_err(crate::status::Status::from)?;
     let value: Value = match (aggregated, core) {
         (true, core) => {
             let mut items = discovery::aggregated_items(&table, core);

@@ -9,10 +9,13 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -81,10 +84,23 @@ async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, 
     let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates = PeerCertificates(Arc::new(shown.iter().map(|c| c.to_vec()).collect()));
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let mut request = request.map(Body::new);
+        // Whoever answers without reading the body must not cost the client its connection.
+        let one_at_a_time = request.version() < http::Version::HTTP_2 && !request.body().is_end_stream();
+        let left = one_at_a_time.then(Left::default);
+        let mut request = request.map(|body| match &left {
+            Some(left) => Body::new(left.lend(body)),
+            None => Body::new(body),
+        });
         request.extensions_mut().insert(certificates.clone());
         request.extensions_mut().insert(Peer(peer));
-        door.clone().oneshot(request)
+        let answer = door.clone().oneshot(request);
+        async move {
+            let response = answer.await;
+            if let Some(left) = left {
+                left.drain().await;
+            }
+            response
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(1 << 20);
@@ -115,5 +131,68 @@ async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, 
     };
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+/// The body of a request, for what is left of it when the request is answered.
+#[derive(Clone, Default)]
+struct Left(Arc<Mutex<Option<Incoming>>>);
+
+/// How much of a body that nobody wants is read.
+const MOST_LEFT: usize = 256 << 10;
+
+impl Left {
+    fn lend(&self, body: Incoming) -> Lent {
+        Lent { body: Some(body), left: self.clone() }
+    }
+
+    async fn drain(self) {
+        // One that is still being read by whoever took it is not ours.
+        let Some(mut body) = self.0.lock().take() else { return };
+        let mut read = 0;
+        let all = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                read += frame.data_ref().map_or(0, |data| data.len());
+                if read > MOST_LEFT {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
+    }
+}
+
+/// A body that comes back when it is dropped.
+struct Lent {
+    body: Option<Incoming>,
+    left: Left,
+}
+
+impl http_body::Body for Lent {
+    type Data = bytes::Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, hyper::Error>>> {
+        match &mut self.body {
+            Some(body) => std::pin::Pin::new(body).poll_frame(context),
+            None => std::task::Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.as_ref().map(http_body::Body::size_hint).unwrap_or_default()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        *self.left.0.lock() = self.body.take();
     }
 }

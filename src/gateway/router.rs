@@ -6,22 +6,24 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::any;
 use http::{HeaderValue, Request, StatusCode, header};
 
 use super::layers::{Refused, context};
 use super::{Gateway, documents, operations};
-use crate::api::representation::{Representation, respond_value};
+use crate::api::negotiate;
+use crate::api::representation::{Representation, header_text, respond_value};
+use crate::status::Status;
 
 /// The routes.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
-        .route("/livez", get(probe))
-        .route("/readyz", get(probe))
-        .route("/healthz", get(probe))
-        .route("/{probe}/{check}", get(single_probe))
-        .route("/version", get(version))
-        .route("/metrics", get(metrics))
+        .route("/livez", any(probe))
+        .route("/readyz", any(probe))
+        .route("/healthz", any(probe))
+        .route("/{probe}/{check}", any(single_probe))
+        .route("/version", any(version))
+        .route("/metrics", any(metrics))
         .fallback(resources)
         .with_state(gateway)
 }
@@ -43,7 +45,11 @@ async fn single_probe(
     Ok(plain(code, text))
 }
 
-async fn version() -> Result<Response, Refused> {
+async fn version(request: Request<Body>) -> Result<Response, Refused> {
+    if request.method() != http::Method::GET {
+        return Err(Status::method_not_allowed().into());
+    }
+    negotiate::accept_json(header_text(request.headers(), header::ACCEPT)).map_err(Status::from)?;
     Ok(respond_value(200, &crate::version::info(), Representation::JSON)?)
 }
 
@@ -58,15 +64,15 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
     if request.uri().path().starts_with("/usher/v1/") {
         return operations::serve(&gateway, request).await;
     }
+    if let Err(status) = readable(request.uri().path()) {
+        return Ok(status);
+    }
     let table = gateway.api.registry.table();
     if let Some(remote) = gateway.aggregator.find(request.uri().path(), &table) {
         return Ok(gateway.aggregator.forward(&remote, &context, request).await);
     }
     if !context.info.is_resource {
-        return match *request.method() {
-            http::Method::GET => documents::serve(&gateway, &request),
-            _ => Ok(page_not_found()),
-        };
+        return documents::serve(&gateway, &request);
     }
     // A group that nobody serves is an unknown path; a resource that a known group lacks is a Status.
     if table.group(&context.info.group).is_none() {
@@ -80,6 +86,16 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
         return Ok(page_not_found());
     }
     Ok(gateway.api.clone().serve(context, request).await?)
+}
+
+/// A path whose escapes mean nothing is no path.
+fn readable(path: &str) -> Result<(), Response> {
+    let bytes = path.as_bytes();
+    let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    match bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || (hex(at + 1) && hex(at + 2))) {
+        true => Ok(()),
+        false => Err((StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], "400 Bad Request").into_response()),
+    }
 }
 
 /// The plain text that a real server gives for a path it does not know.

@@ -34,10 +34,7 @@ pub enum Operator {
 impl LabelSelector {
     /// Reads the query form: `a=b,c!=d,e in (f,g),!h`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        Parser { tokens: tokens(text), position: 0 }
-            .requirements()
-            .map(LabelSelector)
-            .map_err(|e| format!("unable to parse requirement: {e}"))
+        Parser { tokens: tokens(text), position: 0 }.requirements().map(LabelSelector)
     }
 
     /// Reads the object form: `matchLabels` and `matchExpressions`. Absent selects nothing (`None`), empty selects all.
@@ -161,7 +158,9 @@ impl Parser {
         }
         loop {
             match self.peek() {
-                Some(Token::Word(_) | Token::Symbol("!")) => out.push(self.requirement()?),
+                Some(Token::Word(_) | Token::Symbol("!")) => {
+                    out.push(self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?);
+                }
                 Some(other) => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
                 None => return Ok(out),
             }
@@ -248,25 +247,56 @@ impl Parser {
 }
 
 fn label_key(key: &str) -> Result<(), String> {
-    let problem = |text: &str| Err(format!("key: Invalid value: {key:?}: {text}"));
-    let name = match key.split_once('/') {
-        Some(("", _)) => return problem("prefix part must be non-empty"),
-        Some((_, name)) => name,
-        None => key,
+    const CHARACTERS: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
+        (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+    let mut problems = Vec::new();
+    let parts: Vec<&str> = key.split('/').collect();
+    let name = match parts.as_slice() {
+        [name] => Some(*name),
+        [prefix, name] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else if !is_subdomain(prefix) {
+                problems.push(
+                    "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+                     start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+                     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                        .to_owned(),
+                );
+            }
+            Some(*name)
+        }
+        _ => {
+            problems
+                .push(format!("a valid label key {CHARACTERS} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"));
+            None
+        }
     };
-    if name.is_empty() {
-        return problem("name part must be non-empty");
+    if let Some(name) = name {
+        if name.is_empty() {
+            problems.push("name part must be non-empty".to_owned());
+        }
+        if name.len() > 63 {
+            problems.push("name part must be no more than 63 bytes".to_owned());
+        }
+        if !qualified_part(name) {
+            problems.push(format!("name part {CHARACTERS}"));
+        }
     }
-    if name.len() > 63 {
-        return problem("name part must be no more than 63 bytes");
+    match problems.is_empty() {
+        true => Ok(()),
+        // The path to a key is none.
+        false => Err(format!("<nil>: Invalid value: {key:?}: {}", problems.join("; "))),
     }
-    if !qualified_part(name) {
-        return problem(
-            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
-             (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
-        );
-    }
-    Ok(())
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let label = |label: &str| {
+        let bytes = label.as_bytes();
+        bytes.first().is_some_and(|b| inner(*b)) && bytes.last().is_some_and(|b| inner(*b)) && bytes.iter().all(|b| inner(*b) || *b == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
 }
 
 fn qualified_part(text: &str) -> bool {
@@ -308,6 +338,25 @@ pub struct FieldTerm {
     pub equal: bool,
 }
 
+/// A value must escape what would end it.
+fn check_escapes(value: &str) -> Result<(), String> {
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('\\' | ',' | '=') => {}
+                other => {
+                    let sequence: String = std::iter::once('\\').chain(other).collect();
+                    return Err(format!("invalid field selector: invalid escape sequence: {sequence}"));
+                }
+            },
+            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(c))),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 impl FieldSelector {
     /// Reads the query form: `a=b,c!=d`, with `\` before a literal `,`, `=` or `\`.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -319,6 +368,7 @@ impl FieldSelector {
             let Some((field, equal, value)) = split_term(term) else {
                 return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
             };
+            check_escapes(value)?;
             out.push(FieldTerm { field: field.to_owned(), value: unescape(value), equal });
         }
         Ok(FieldSelector(out))

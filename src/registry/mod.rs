@@ -178,6 +178,11 @@ impl Resource {
         self.subresources.iter().find(|s| *s.name == *name)
     }
 
+    /// Whether there are fields besides name and namespace to select by.
+    pub fn has_selectable_fields(&self) -> bool {
+        !self.selectable.is_empty()
+    }
+
     /// Whether fields may be selected by `label`, which clients write as a dotted path.
     pub fn is_selectable(&self, label: &str) -> bool {
         label == "metadata.name" || (label == "metadata.namespace" && self.namespaced) || self.selectable.iter().any(|s| **s == *label)

@@ -25,7 +25,7 @@ impl Resource {
                     return if component.is_empty() { text(object.get("reportingComponent")) } else { component };
                 }
                 ("batch", "jobs", "status.successful") => return number(object.pointer("/status/succeeded")),
-                ("", "replicationcontrollers", "status.replicas") | ("apps", "replicasets", "status.replicas") => {
+                ("", "replicationcontrollers", "status.replicas") => {
                     return number(at(object, label));
                 }
                 _ => {}

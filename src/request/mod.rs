@@ -164,7 +164,7 @@ pub fn parse(method: &str, path: &str, query: &str) -> RequestInfo {
     if matches!(info.verb, "list" | "watch" | "deletecollection" | "get") {
         info.label_selector = query_value(query, "labelSelector").unwrap_or_default();
         info.field_selector = query_value(query, "fieldSelector").unwrap_or_default();
-        // A watch on a single object, in the old form: `GET …/watch/…/name`. With `?watch=1` it is read like without.
+        // The old way to watch a single object, which is a watch of the collection narrowed to that name; `?watch=1` on a name means nothing.
         if info.verb == "get" && legacy_watch && info.subresource.is_empty() {
             info.verb = "watch";
         }

@@ -60,7 +60,7 @@ fn shape(json: &Value) -> Shape {
         Some("array") => Shape::Array { items: reference(&json["items"]), list_type: list_type(json), patch: PatchStrategy::default() },
         Some("object") => Shape::Object(object(json, preserve_unknown)),
         // Without a type there are still fields to look at, as in the branches of `anyOf`.
-        _ if json.get("properties").is_some() => Shape::Object(object(json, preserve_unknown)),
+        _ if json.get("properties").is_some() || json.get("required").is_some() => Shape::Object(object(json, preserve_unknown)),
         _ => Shape::Any,
     }
 }

@@ -147,6 +147,35 @@ pub fn conform(value: Value, expected: Expected<'_>, validation: FieldValidation
     }
 }
 
+/// Reads any JSON, and notes what is there twice.
+///
+/// # Errors
+/// If it is no JSON.
+pub fn read_noting(text: &str) -> Result<(Value, Vec<String>), serde_json::Error> {
+    let mut noted = Vec::new();
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = untyped::read_plain(&mut reader, &mut noted)?;
+    reader.end()?;
+    Ok((value, noted))
+}
+
+/// Why an object that says of itself what it is cannot be one of the expected kind, if it cannot. A custom object of another kind is
+/// invalid, which others find out.
+pub fn is_of_kind(object: &Value, expected: Expected<'_>) -> Result<(), String> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let found = Found { api_version: text("apiVersion"), kind: text("kind") };
+    let told = |why: String| Status::bad_request(why);
+    check_kind(&found, expected, &told).map_err(|status| status.message)
+}
+
+/// Whether a value can say of itself what it is.
+///
+/// # Errors
+/// In Go's words, if it is no object or says it in no text.
+pub fn type_meta(value: &Value) -> Result<(), String> {
+    Found::in_value(value).map(drop)
+}
+
 /// What stops the reading.
 #[derive(Debug)]
 enum ReadError {

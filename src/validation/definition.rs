@@ -67,7 +67,7 @@ fn check(definition: &Value, errors: &mut Errors) {
     names_of(spec, errors);
     conversion(spec, errors);
     if spec["preserveUnknownFields"] == true {
-        let why = "must be false in order to use defaults in the schema";
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(FieldError::invalid(SPEC.field("preserveUnknownFields"), &true.into(), why));
     }
 }
@@ -84,6 +84,9 @@ fn versions(spec: &Value, errors: &mut Errors) {
         if !wrong.is_empty() {
             errors.push(invalid(&path.field("name"), name, wrong.join(",")));
         }
+        if version["deprecationWarning"] == "" {
+            errors.push(invalid(&path.field("deprecationWarning"), "", "must not be an empty string"));
+        }
         let warning = text(version, "deprecationWarning");
         if !warning.is_empty() && version["deprecated"] != true {
             errors.push(invalid(&path.field("deprecationWarning"), warning, "can only be set for deprecated versions"));
@@ -95,7 +98,7 @@ fn versions(spec: &Value, errors: &mut Errors) {
         let path = list.index(i);
         let validation = if shared { SPEC.field("validation") } else { path.field("schema") };
         match object(&version["schema"], "openAPIV3Schema") {
-            None => errors.push(FieldError::required(path.field("schema").field("openAPIV3Schema"), "schemas are required")),
+            None => errors.push(FieldError::required(path.field("schema").field("openAPIV3Schema"), "")),
             Some(_) if shared && i > 0 => {}
             Some(schema) => structural::validate(schema, &validation.field("openAPIV3Schema"), errors),
         }
@@ -108,6 +111,8 @@ fn versions(spec: &Value, errors: &mut Errors) {
     }
     if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
         errors.push(FieldError::invalid(list, whole, "must have exactly one version marked as storage version"));
+        let stored = Path::root("status");
+        errors.push(FieldError::invalid(stored.field("storedVersions"), &Value::Null, "must have at least one stored version"));
     }
 }
 
@@ -118,16 +123,23 @@ fn columns(version: &Value, path: &Path<'_>, errors: &mut Errors) {
         if text(column, "name").is_empty() {
             errors.push(FieldError::required(path.field("name"), ""));
         }
-        one_of(errors, column, &path, "type", true, &["boolean", "date", "integer", "number", "string"]);
-        one_of(
-            errors,
-            column,
-            &path,
-            "format",
-            false,
-            &["binary", "bool", "byte", "date", "date-time", "double", "float", "int32", "int64", "password"],
-        );
-        json_path(column, &path, errors);
+        let kind = text(column, "type");
+        if kind.is_empty() {
+            errors.push(FieldError::required(path.field("type"), "must be one of boolean,date,integer,number,string"));
+        } else if !["boolean", "date", "integer", "number", "string"].contains(&kind) {
+            errors.push(invalid(&path.field("type"), kind, "must be one of boolean,date,integer,number,string"));
+        }
+        let format = text(column, "format");
+        if !["", "byte", "date", "date-time", "double", "float", "int32", "int64", "password"].contains(&format) {
+            let why = "must be one of byte,date,date-time,double,float,int32,int64,password";
+            errors.push(invalid(&path.field("format"), format, why));
+        }
+        let chosen = text(column, "jsonPath");
+        if chosen.is_empty() {
+            errors.push(FieldError::required(path.field("JSONPath"), ""));
+        } else if !chosen.starts_with('.') {
+            errors.push(invalid(&path.field("JSONPath"), chosen, "must be a simple json path starting with ."));
+        }
     }
     let list = path.field("selectableFields");
     let selectable = items(version, "selectableFields");
@@ -136,8 +148,16 @@ fn columns(version: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     for (i, selected) in selectable.iter().enumerate() {
         let path = list.index(i);
-        json_path(selected, &path, errors);
         let chosen = text(selected, "jsonPath");
+        if chosen.is_empty() {
+            errors.push(FieldError::required(path.field("jsonPath"), ""));
+            continue;
+        }
+        if !chosen.starts_with(['.', '[']) {
+            let word = chosen.split(['.', '[']).next().unwrap_or_default();
+            errors.push(invalid(&path.field("jsonPath"), chosen, format!("is an invalid path: expected [ or . but got: {word}")));
+            continue;
+        }
         if selectable[..i].iter().any(|s| text(s, "jsonPath") == chosen) {
             errors.push(FieldError::duplicate(path.field("jsonPath"), &chosen.into()));
         }
@@ -147,19 +167,15 @@ fn columns(version: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         let root = &version["schema"]["openAPIV3Schema"];
         let found = chosen.trim_start_matches('.').split('.').try_fold(root, |schema, name| schema["properties"].get(name));
-        if !found.is_some_and(|s| matches!(text(s, "type"), "string" | "boolean" | "integer")) {
-            let why = "is an invalid path: must be of type string, boolean or integer. Enum fields with strings are allowed";
-            errors.push(invalid(&path.field("jsonPath"), chosen, why));
+        match found.map(|schema| text(schema, "type")) {
+            None => errors.push(invalid(&path.field("jsonPath"), chosen, "is an invalid path: does not refer to a valid field")),
+            Some("string" | "boolean" | "integer") => {}
+            Some(_) => {
+                let why =
+                    "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+                errors.push(invalid(&path.field("jsonPath"), chosen, why));
+            }
         }
-    }
-}
-
-fn json_path(value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let chosen = text(value, "jsonPath");
-    if chosen.is_empty() {
-        errors.push(FieldError::required(path.field("jsonPath"), ""));
-    } else if !chosen.starts_with('.') {
-        errors.push(invalid(&path.field("jsonPath"), chosen, "is an invalid path: should start with ."));
     }
 }
 
@@ -181,7 +197,7 @@ fn subresources(version: &Value, path: &Path<'_>, errors: &mut Errors) {
         } else if !roots.iter().any(under) {
             let why = match roots.len() {
                 1 => format!("should be a json path under {}", roots[0]),
-                _ => "should be a json path under either .status or .spec".to_owned(),
+                _ => "should be a json path under either .spec or .status".to_owned(),
             };
             errors.push(invalid(&path.field(name), chosen, why));
         }
@@ -203,8 +219,10 @@ fn names_of(spec: &Value, errors: &mut Errors) {
             || (!matches!(path.to_string().as_str(), "spec.names.kind" | "spec.names.listKind")
                 && name.bytes().any(|b| b.is_ascii_uppercase()))
         {
+            let mixed = matches!(path.to_string().as_str(), "spec.names.kind" | "spec.names.listKind");
             let wrong = if wrong.is_empty() { names::label_1035(name) } else { wrong };
-            errors.push(invalid(&path, name, wrong.join(",")));
+            let opening = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
+            errors.push(invalid(&path, name, format!("{opening}{}", wrong.join(","))));
         }
     };
     label(text(names, "plural"), path.field("plural"), true);

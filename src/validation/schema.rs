@@ -31,7 +31,16 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>, er
     }
     if let Some(wanted) = wrong_type(&schema.shape, value) {
         errors.push(type_error(path, wanted, type_of(value)));
+        if let (Shape::Integer { format }, Value::Number(_)) = (&schema.shape, value) {
+            errors.push(out_of_format(format.as_deref(), path));
+        }
         return;
+    }
+    if let Shape::Integer { format: Some(format) } = &schema.shape
+        && &**format == "int32"
+        && value.as_f64().is_some_and(|number| number < f64::from(i32::MIN) || number > f64::from(i32::MAX))
+    {
+        errors.push(out_of_format(Some(format), path));
     }
     if let Some(constraints) = &schema.constraints {
         combined(constraints, value, path, errors);
@@ -90,10 +99,17 @@ fn required(shape: &ObjectShape, value: &Value, path: &Path<'_>, errors: &mut Er
     if shape.embedded && path.to_string() != "" {
         for name in ["apiVersion", "kind"] {
             if value.get(name).is_none_or(|v| v.as_str().is_none_or(str::is_empty)) {
-                errors.push(FieldError::required(path.field(name), "must not be empty"));
+                errors.push(FieldError::required(path.field(name), ""));
             }
         }
     }
+}
+
+/// A number that is none of its format.
+fn out_of_format(format: Option<&str>, path: &Path<'_>) -> FieldError {
+    let which = format.map_or_else(|| "(default format)".to_owned(), |format| format!("with format {format}"));
+    let detail = format!("Checked value must be of type integer {which} in {path}");
+    FieldError { field: "<nil>".into(), reason: FieldReason::Invalid, value: "\"\"".into(), detail }
 }
 
 fn type_error(path: &Path<'_>, wanted: &str, given: &str) -> FieldError {

@@ -84,7 +84,11 @@ fn structure(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors)
     let kind = text(schema, "type");
     let preserves = schema["x-kubernetes-preserve-unknown-fields"] == true;
     let int_or_string = schema["x-kubernetes-int-or-string"] == true;
-    if kind.is_empty() {
+    if schema["x-kubernetes-preserve-unknown-fields"] == false {
+        let at = path.field("x-kubernetes-preserve-unknown-fields");
+        errors.push(FieldError::invalid(at, &json!(false), "must be true or undefined"));
+    }
+    if kind.is_empty() && !has(schema, "$ref") {
         if !int_or_string && (!preserves || matches!(place, Place::Root)) {
             let where_ = match place {
                 Place::Root => "at the root",
@@ -93,22 +97,39 @@ fn structure(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors)
             };
             errors.push(FieldError::required(path.field("type"), format!("must not be empty {where_}")));
         }
+    } else if kind.is_empty() {
     } else if !TYPES.contains(&kind) {
         errors.push(FieldError::not_supported(path.field("type"), &kind.into(), &TYPES));
     } else if matches!(place, Place::Root) && kind != "object" {
         errors.push(invalid(&path.field("type"), kind, "must be object at the root"));
-    } else if int_or_string {
-        errors.push(invalid(&path.field("type"), kind, "must be empty when x-kubernetes-int-or-string is true"));
     }
     if preserves && kind != "object" && !kind.is_empty() {
         errors.push(invalid(&path.field("type"), kind, "must be object if x-kubernetes-preserve-unknown-fields is true"));
     }
-    if schema["x-kubernetes-embedded-resource"] == true && kind != "object" {
+    let embedded = schema["x-kubernetes-embedded-resource"] == true;
+    if embedded && !preserves && entries(schema, "properties").next().is_none() {
+        let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
+        errors.push(FieldError::required(path.field("properties"), why));
+    }
+    if embedded || matches!(place, Place::Root) {
+        let properties = path.field("properties");
+        for (name, wanted) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
+            let property = &schema["properties"][name];
+            let given = text(property, "type");
+            if !given.is_empty() && given != wanted {
+                errors.push(invalid(&properties.key(name).field("type"), given, format!("must be {wanted}")));
+            }
+            if matches!(place, Place::Root) && has(property, "default") {
+                errors.push(FieldError::forbidden(properties.key(name).field("default"), format!("must not be set in top-level {name}")));
+            }
+        }
+    }
+    if embedded && kind != "object" {
         errors.push(invalid(&path.field("type"), kind, "must be object if x-kubernetes-embedded-resource is true"));
     }
     let pattern = text(schema, "pattern");
     if let Err(error @ regex::Error::Syntax(_)) = regex::Regex::new(pattern) {
-        let why = format!("must be a valid regular expression, but isn't: {}", error.to_string().replace('\n', " "));
+        let why = format!("must be a valid regular expression, but isn't: {}", go_regex_error(pattern, &error.to_string()));
         errors.push(invalid(&path.field("pattern"), pattern, why));
     }
     lists(schema, path, errors);
@@ -116,12 +137,35 @@ fn structure(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors)
     for word in ["allOf", "anyOf", "oneOf"] {
         let path = path.field(word);
         for (i, branch) in items(schema, word).iter().enumerate() {
-            nested(branch, &path.index(i), int_or_string, errors);
+            // `anyOf: [{type: integer}, {type: string}]` is how an int-or-string was written once, in that order.
+            let branches = items(schema, word);
+            let pair = branches.len() == 2 && branches[0] == json!({"type": "integer"}) && branches[1] == json!({"type": "string"});
+            nested(branch, &path.index(i), int_or_string && (word != "anyOf" || pair), errors);
         }
     }
     if let Some(not) = object(schema, "not") {
         nested(not, &path.field("not"), false, errors);
     }
+}
+
+/// What Go says of an expression that cannot be parsed, for the usual mistakes.
+fn go_regex_error(pattern: &str, why: &str) -> String {
+    let says = |text: &str| why.contains(text);
+    if says("unclosed group") {
+        return format!("error parsing regexp: missing closing ): `{pattern}`");
+    }
+    if says("unopened group") {
+        return format!("error parsing regexp: unexpected ): `{pattern}`");
+    }
+    if says("unclosed character class") {
+        let at = pattern.find('[').unwrap_or(0);
+        return format!("error parsing regexp: missing closing ]: `{}`", &pattern[at..]);
+    }
+    if says("repetition operator missing expression") {
+        let at = pattern.find(['*', '+', '?']).unwrap_or(0);
+        return format!("error parsing regexp: missing argument to repetition operator: `{}`", &pattern[at..=at]);
+    }
+    format!("error parsing regexp: {}", why.replace('\n', " "))
 }
 
 /// Defaults are values of their own schemas; looked at only once the schema is known to be structural.
@@ -134,12 +178,13 @@ fn defaults(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
             // The walk began at the default, and does not know where that stands.
             let dot = if error.field.is_empty() || error.field.starts_with('[') { "" } else { "." };
             let place = format!("{at}{dot}{}", error.field);
-            error.detail = match error.detail.strip_prefix(&format!("{} in body", error.field)) {
-                Some(rest) => format!("{place} in body{rest}"),
-                None => error.detail,
-            };
             error.field = place;
             errors.push(error);
+        }
+        let mut pruned = default.clone();
+        crate::schema::prune::prune(&mut pruned, &crate::schema::custom::compile_schema(schema));
+        if pruned != *default {
+            errors.push(FieldError::invalid(path.field("default"), default, "must not have unknown fields"));
         }
     }
     let properties = path.field("properties");
@@ -172,38 +217,68 @@ fn lists(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
             let why = "must not be empty if x-kubernetes-list-type is map";
             errors.push(FieldError::required(path.field("x-kubernetes-list-map-keys"), why));
         }
+        if object(schema, "items").is_none() {
+            errors.push(FieldError::required(path.field("items"), "must have a schema if x-kubernetes-list-type is map"));
+        } else if text(&schema["items"], "type") != "object" {
+            let why = "must be object if parent array's x-kubernetes-list-type is map";
+            errors.push(invalid(&path.field("items").field("type"), text(&schema["items"], "type"), why));
+        }
+        let duplicate = keys.iter().enumerate().any(|(i, key)| keys[..i].contains(key));
         let properties = &schema["items"]["properties"];
         let required = items(&schema["items"], "required");
         let items_path = path.field("items");
         let properties_path = items_path.field("properties");
-        for key in keys.iter().filter_map(Value::as_str) {
+        let shown = Value::from(keys.to_vec());
+        for key in keys.iter().filter_map(Value::as_str).filter(|_| properties.is_object()) {
             let Some(property) = properties.get(key) else {
                 let why = "entries must all be names of item properties";
-                errors.push(invalid(&path.field("x-kubernetes-list-map-keys"), key, why));
+                errors.push(FieldError::invalid(path.field("x-kubernetes-list-map-keys"), &shown, why));
                 continue;
             };
+            let kind = text(property, "type");
+            if matches!(kind, "array" | "object") {
+                let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                errors.push(invalid(&properties_path.key(key).field("type"), kind, why));
+            }
             if !required.iter().any(|r| r == key) && !has(property, "default") {
                 let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
                 errors.push(FieldError::required(properties_path.key(key).field("default"), why));
             }
         }
+        if duplicate {
+            errors.push(FieldError::invalid(path.field("x-kubernetes-list-map-keys"), &shown, "must not contain duplicate entries"));
+        }
     } else if !keys.is_empty() {
         let why = "must be map if x-kubernetes-list-map-keys is non-empty";
-        errors.push(invalid(&path.field("x-kubernetes-list-type"), list_type, why));
+        let at = path.field("x-kubernetes-list-type");
+        errors.push(if list_type.is_empty() { FieldError::required(at, why) } else { invalid(&at, list_type, why) });
+    }
+    let item = &schema["items"];
+    if list_type == "set" && text(item, "type") == "object" && text(item, "x-kubernetes-map-type") != "atomic" {
+        let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        let given = item.get("x-kubernetes-map-type").unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid(path.field("items").field("x-kubernetes-map-type"), given, why));
+    }
+    if list_type == "set" && text(item, "type") == "array" && text(item, "x-kubernetes-list-type") != "atomic" {
+        let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        let given = item.get("x-kubernetes-list-type").unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid(path.field("items").field("x-kubernetes-list-type"), given, why));
     }
     let map_type = text(schema, "x-kubernetes-map-type");
-    if !map_type.is_empty() && !["atomic", "granular"].contains(&map_type) {
-        errors.push(FieldError::not_supported(path.field("x-kubernetes-map-type"), &map_type.into(), &["granular", "atomic"]));
+    if !map_type.is_empty() {
+        if kind != "object" {
+            errors.push(invalid(&path.field("type"), kind, "must be object if x-kubernetes-map-type is specified"));
+        }
+        if !["atomic", "granular"].contains(&map_type) {
+            errors.push(FieldError::not_supported(path.field("x-kubernetes-map-type"), &map_type.into(), &["atomic", "granular"]));
+        }
     }
 }
 
 fn inner(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors) {
     let has_properties = entries(schema, "properties").next().is_some();
     match schema.get("additionalProperties") {
-        None | Some(Value::Null) => {}
-        Some(Value::Bool(false)) => {
-            errors.push(FieldError::forbidden(path.field("additionalProperties"), "additionalProperties cannot be set to false"));
-        }
+        None | Some(Value::Null | Value::Bool(_)) => {}
         Some(_) if has_properties => {
             let why = "additionalProperties and properties are mutual exclusive";
             errors.push(FieldError::forbidden(path.field("additionalProperties"), why));
@@ -240,9 +315,15 @@ fn inner(schema: &Value, path: &Path<'_>, place: Place, errors: &mut Errors) {
 
 fn nested(branch: &Value, path: &Path<'_>, int_or_string: bool, errors: &mut Errors) {
     for word in OUTER {
-        // `anyOf: [{type: integer}, {type: string}]` is how an int-or-string was written once.
         if has(branch, word) && !(int_or_string && word == "type") {
-            errors.push(FieldError::forbidden(path.field(word), "must be empty to be structural"));
+            let why = match word {
+                "additionalProperties" | "default" | "x-kubernetes-list-type" => "must be undefined to be structural",
+                "nullable" | "x-kubernetes-preserve-unknown-fields" | "x-kubernetes-embedded-resource" | "x-kubernetes-int-or-string" => {
+                    "must be false to be structural"
+                }
+                _ => "must be empty to be structural",
+            };
+            errors.push(FieldError::forbidden(path.field(word), why));
         }
     }
     let properties = path.field("properties");
@@ -272,10 +353,6 @@ fn expressions(
     errors: &mut Errors,
 ) {
     let whole = root || schema["x-kubernetes-embedded-resource"] == true;
-    let list = path.field("x-kubernetes-validations");
-    for (i, rule) in items(schema, "x-kubernetes-validations").iter().enumerate() {
-        expression(schema, whole, rule, &list.index(i), times, uncorrelatable, costs, errors);
-    }
     let properties = path.field("properties");
     for (name, property) in entries(schema, "properties").filter(|(name, _)| !(whole && *name == "metadata")) {
         expressions(property, &properties.key(name), false, times, uncorrelatable, costs, errors);
@@ -291,6 +368,11 @@ fn expressions(
             _ => uncorrelatable.or(Some(&own)),
         };
         expressions(inner, &path.field("items"), false, bounded("maxItems"), uncorrelatable, costs, errors);
+    }
+    // The rules of what is inside are looked at first.
+    let list = path.field("x-kubernetes-validations");
+    for (i, rule) in items(schema, "x-kubernetes-validations").iter().enumerate() {
+        expression(schema, whole, rule, &list.index(i), times, uncorrelatable, costs, errors);
     }
 }
 
@@ -313,23 +395,36 @@ fn expression(
     }
     let message = text(rule, "message");
     if !message.is_empty() && message.trim().is_empty() {
-        errors.push(invalid(&path.field("message"), message, "message must be non-empty if specified"));
+        errors.push(invalid(&path.field("message"), message, "must be non-empty if specified"));
     } else if message.trim().contains('\n') {
-        errors.push(invalid(&path.field("message"), message, "message must not contain line breaks"));
+        errors.push(invalid(&path.field("message"), message, "must not contain line breaks"));
     } else if message.is_empty() && source.contains('\n') && !has(rule, "messageExpression") {
         errors.push(FieldError::required(path.field("message"), "message must be specified if rule contains line breaks"));
     }
-    const REASONS: [&str; 4] = ["FieldValueRequired", "FieldValueForbidden", "FieldValueInvalid", "FieldValueDuplicate"];
+    const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
     let reason = text(rule, "reason");
     if !reason.is_empty() && !REASONS.contains(&reason) {
         errors.push(FieldError::not_supported(path.field("reason"), &reason.into(), &REASONS));
     }
     let field_path = text(rule, "fieldPath");
-    if !field_path.is_empty() && !names_a_field(schema, field_path) {
-        let why = format!("fieldPath {field_path} does not refer to a valid field");
-        errors.push(invalid(&path.field("fieldPath"), field_path, why));
+    if !field_path.is_empty() {
+        let at = path.field("fieldPath");
+        if field_path.trim().is_empty() {
+            errors.push(invalid(&at, field_path, "must be non-empty if specified"));
+        }
+        if field_path.contains('\n') {
+            errors.push(invalid(&at, field_path, "must not contain line breaks"));
+        }
+        if !field_path.starts_with(['.', '[']) || !names_a_field(schema, field_path) {
+            errors.push(invalid(&at, field_path, "must be a valid path"));
+        }
     }
-    let Some((environment, cel_schema)) = rules::environment(schema, whole, rule["optionalOldSelf"] == true) else { return };
+    if !text(rule, "messageExpression").is_empty() && text(rule, "messageExpression").trim().is_empty() {
+        errors.push(FieldError::required(path.field("messageExpression"), "messageExpression must be non-empty if specified"));
+    }
+    let Some((environment, cel_schema)) = rules::environment(schema, whole, rule["optionalOldSelf"] == true) else {
+        return;
+    };
     let compiled = environment.compile(source);
     let program = match &compiled {
         Ok(program) if *program.output_type() == Type::Bool => program,
@@ -337,6 +432,10 @@ fn expression(
         Err(CompileError::Issues(issues)) => return errors.push(about(&at, rule, &format!("compilation failed: {issues}"))),
         Err(error) => return errors.push(about(&at, rule, &format!("program instantiation failed: {error}"))),
     };
+    if rule["optionalOldSelf"] == true && !program.variables().any(|v| v == "oldSelf") {
+        let why = "may not be set if oldSelf is not used in rule";
+        errors.push(FieldError::invalid(path.field("optionalOldSelf"), &json!(true), why));
+    }
     if let Some(within) = uncorrelatable.filter(|_| program.variables().any(|v| v == "oldSelf")) {
         let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
         errors.push(invalid(&at, source, why));
@@ -349,7 +448,7 @@ fn expression(
     costs.total = costs.total.saturating_add(cost);
     costs.rules.push((cost, at.to_string()));
     let source = text(rule, "messageExpression");
-    if source.is_empty() {
+    if source.trim().is_empty() {
         return;
     }
     let at = path.field("messageExpression");
@@ -432,10 +531,7 @@ mod tests {
     #[test]
     fn a_default_of_another_type_is_told_where_it_stands() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}});
-        assert_eq!(
-            found(schema),
-            ["s.properties[a].default: Invalid value: \"string\": s.properties[a].default in body must be of type integer: \"string\""]
-        );
+        assert_eq!(found(schema), ["s.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\""]);
     }
 
     #[test]

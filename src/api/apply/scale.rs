@@ -8,7 +8,7 @@ use super::managers::{Entry, InvalidManagedFields, Managed};
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// Where a version of the resource has its replicas: apiVersion and field names.
+/// Where a version of the resource has its replicas: apiVersion and field names; none for a version that cannot be scaled.
 pub type ReplicasPath<'p> = (&'p str, Vec<&'p str>);
 
 fn path_in(api_version: &str, paths: &[ReplicasPath<'_>]) -> Option<Vec<PathElement>> {
@@ -31,7 +31,7 @@ pub fn to_scale(parent: &Value, paths: &[ReplicasPath<'_>]) -> Result<Option<Val
     let mut scale = Managed::default();
     for mut entry in Managed::decode(parent.clone())?.entries {
         let Some(path) = path_in(&entry.manager.api_version, paths) else { continue };
-        if entry.fields().contains(&path) {
+        if !path.is_empty() && entry.fields().contains(&path) {
             entry.manager.api_version = SCALE_VERSION.into();
             *entry.fields() = only(scale_path());
             scale.entries.push(entry);
@@ -51,7 +51,7 @@ pub fn to_parent(
     let mut result = Managed::default();
     for mut entry in Managed::decode(parent.clone())?.entries {
         let Some(path) = path_in(&entry.manager.api_version, paths) else { continue };
-        if entry.fields().contains(&path) {
+        if !path.is_empty() && entry.fields().contains(&path) {
             // An updater of the resource is known to its scale under the scale's version.
             let same = scale.iter().position(|other| {
                 other.manager.name == entry.manager.name

@@ -101,6 +101,40 @@ pub fn needs_resource_version(resource: &Resource) -> bool {
     resource.custom.is_some() || CONDITIONAL.iter().any(|(group, plural)| *group == &*resource.group && *plural == &*resource.plural)
 }
 
+/// Built-in kinds whose status takes no metadata along; nor does that of a custom kind.
+const STATUS_ALONE: &[(&str, &str)] = &[
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("certificates.k8s.io", "podcertificaterequests"),
+    ("networking.k8s.io", "servicecidrs"),
+    ("resource.k8s.io", "devicetaintrules"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("scheduling.k8s.io", "podgroups"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("storagemigration.k8s.io", "storageversionmigrations"),
+];
+
+/// What of the metadata a write of the status leaves as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusKeeps {
+    /// Nothing: labels and annotations go along with the status.
+    Nothing,
+    /// The labels.
+    Labels,
+    /// All of it.
+    Metadata,
+}
+
+/// What a write of a resource's status leaves of the metadata.
+pub fn status_keeps(resource: &Resource) -> StatusKeeps {
+    let is = |(group, plural): &(&str, &str)| *group == &*resource.group && *plural == &*resource.plural;
+    match resource.custom.is_some() || STATUS_ALONE.iter().any(is) {
+        true => StatusKeeps::Metadata,
+        false if is(&("apps", "deployments")) => StatusKeeps::Labels,
+        false => StatusKeeps::Nothing,
+    }
+}
+
 fn has_status(resource: &Resource) -> bool {
     resource.subresource("status").is_some()
 }
@@ -167,9 +201,15 @@ pub fn isolate(resource: &Resource, phase: Phase, old: &Value, new: &mut Value) 
                 Some(status) => kept.insert("status".into(), status),
                 None => kept.remove("status"),
             };
-            // Built-in kinds take labels and annotations along with the status; custom ones take nothing else.
             match metadata {
-                Some(metadata) if resource.custom.is_none() => kept.insert("metadata".into(), metadata),
+                Some(metadata) if status_keeps(resource) == StatusKeeps::Nothing => kept.insert("metadata".into(), metadata),
+                Some(mut metadata) if status_keeps(resource) == StatusKeeps::Labels => {
+                    match old.pointer("/metadata/labels") {
+                        Some(labels) => metadata["labels"] = labels.clone(),
+                        None => drop(metadata.as_object_mut().and_then(|metadata| metadata.remove("labels"))),
+                    }
+                    kept.insert("metadata".into(), metadata)
+                }
                 Some(metadata) => {
                     let mut old = old.get("metadata").cloned().unwrap_or_else(|| json!({}));
                     for field in ["managedFields", "resourceVersion"] {

@@ -11,7 +11,7 @@ use http::{HeaderValue, Request, header};
 
 use super::{Layer, Next, Refused};
 use crate::api::negotiate::{Format, accept_error};
-use crate::api::representation::{encode, header_text, respond};
+use crate::api::representation::{Representation, header_text, is_for_a_reader, respond, respond_value};
 use crate::gateway::Gateway;
 use crate::status::Status;
 
@@ -22,6 +22,8 @@ pub struct Rescue;
 impl Layer for Rescue {
     async fn call(&self, _: &Arc<Gateway>, request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
         let format = accept_error(header_text(request.headers(), header::ACCEPT));
+        let pretty = is_for_a_reader(request.headers(), request.uri().query().unwrap_or_default());
+        let form = Representation { format, pretty, ..Representation::JSON };
         let path = request.uri().path().to_owned();
         let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => response,
@@ -29,12 +31,12 @@ impl Layer for Rescue {
                 let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
                 tracing::error!(path, panic = what.unwrap_or_default(), "a request caused a panic");
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
-                return Ok(write(&Status::new(500, "InternalError", text), format));
+                return Ok(write(&Status::new(500, "InternalError", text), form));
             }
         };
         Ok(match response.extensions().get::<Refused>() {
             Some(Refused(status)) => {
-                let mut written = write(status, format);
+                let mut written = write(status, form);
                 // A layer may have put headers of its own on its refusal; how long the body is, nobody knew yet.
                 let mut headers = response.headers().clone();
                 headers.remove(header::CONTENT_LENGTH);
@@ -46,12 +48,12 @@ impl Layer for Rescue {
     }
 }
 
-fn write(status: &Status, format: Format) -> Response {
-    let (format, bytes) = match encode(&status.to_json(), format) {
-        Ok(bytes) => (format, bytes),
-        Err(_) => (Format::Json, status.to_json().to_string().into_bytes()),
+fn write(status: &Status, form: Representation) -> Response {
+    let value = status.to_json();
+    let mut response = match respond_value(status.code, &value, form) {
+        Ok(response) => response,
+        Err(_) => respond(status.code, Format::Json, Body::from(value.to_string())),
     };
-    let mut response = respond(status.code, format, Body::from(bytes));
     let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));

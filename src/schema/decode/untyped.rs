@@ -22,6 +22,11 @@ pub(super) fn read<'de, D: Deserializer<'de>>(from: D, noted: &mut Vec<String>) 
     Ok((value, error))
 }
 
+/// Reads anything, even metadata, as it is.
+pub(super) fn read_plain<'de, D: Deserializer<'de>>(from: D, noted: &mut Vec<String>) -> Result<Value, D::Error> {
+    Node { path: &mut String::new(), noted }.deserialize(from)
+}
+
 /// Metadata is typed even here.
 fn coerce_metadata(metadata: &mut Value, noted: &mut Vec<String>) -> Option<String> {
     let schema = builtin::of_definition(OBJECT_META)?;
