@@ -45,6 +45,11 @@ impl Api {
             if !target.options.is_admitted {
                 let mut write = target.operation(Operation::Delete, None, Some(before.clone()));
                 write.options = options.shown.clone();
+                // These two are deleted on conditions, also where there are none.
+                let is_conditional = matches!(&*resource.plural, "namespaces" | "customresourcedefinitions") && resource.custom.is_none();
+                if is_conditional && write.options["preconditions"].is_null() {
+                    write.options["preconditions"] = json!({});
+                }
                 write.dry_run = options.dry_run;
                 self.admission.mutate(&mut write).await?;
                 self.admission.validate(&write).await?;

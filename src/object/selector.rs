@@ -95,7 +95,7 @@ impl LabelSelector {
     /// Whether the labels of a value (`metadata.labels`) satisfy it.
     pub fn matches_value(&self, object: &Value) -> bool {
         self.is_empty() || {
-            let labels = object.pointer("/metadata/labels");
+            let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
             self.matches(|key| labels.and_then(|l| l.get(key)).and_then(Value::as_str))
         }
     }

@@ -72,19 +72,3 @@ async fn every_policy_of_the_library_allows_and_denies_what_its_tests_say() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
-
-#[tokio::test]
-async fn what_comes_from_a_manifest_is_out_of_reach_of_the_api() {
-    let (_server, client) = {
-        let server = Server::builder().in_memory().start().await.unwrap();
-        let client = server.client();
-        (server, client)
-    };
-    let policies = api(&client, "admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", None);
-    let object = serde_json::json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "mine.static.k8s.io"}, "spec": {
-        "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]},
-        "validations": [{"expression": "true"}],
-    }});
-    let refused = create(&policies, object).await.unwrap_err();
-    assert!(refused.message.contains("reserved for configuration from manifests"), "{}", refused.message);
-}

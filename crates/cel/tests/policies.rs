@@ -29,7 +29,10 @@ fn policy_variables_run_once_when_they_are_needed_and_pay_from_the_budget() {
     assert_eq!(program_cost(&rule, &activation, &mut budget), first);
     assert_eq!(budget.used(), used + first);
     assert!(unused.evaluate(&activation, &mut budget).is_ok());
-    assert_eq!(failing.evaluate(&activation, &mut budget).unwrap_err().to_string(), "division by zero");
+    assert_eq!(
+        failing.evaluate(&activation, &mut budget).unwrap_err().to_string(),
+        "composited variable \"broken\" fails to evaluate: division by zero"
+    );
     assert_eq!(
         environment.compile("variables.nothing").unwrap_err().to_string(),
         "ERROR: <input>:1:10: undefined field 'nothing'\n | variables.nothing\n | .........^"
@@ -48,7 +51,7 @@ fn a_variable_that_refers_to_itself_fails() {
     let program = environment.compile("variables.a + 1").unwrap();
     let activation = Activation::new().policy_variable("a", &program);
     let error = program.evaluate(&activation, &mut Budget::default()).unwrap_err();
-    assert_eq!(error.to_string(), "variables.a refers to itself");
+    assert_eq!(error.to_string(), "composited variable \"a\" fails to evaluate: variables.a refers to itself");
 }
 
 #[derive(Default)]

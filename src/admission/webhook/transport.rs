@@ -16,14 +16,16 @@ pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -
     let mut causes = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()).or_else(|| cause.downcast_ref::<rustls::Error>());
-        if let Some(rustls::Error::InvalidCertificate(why)) = tls {
+        if let Some(rustls::Error::InvalidCertificate(why)) = cause.downcast_ref::<rustls::Error>() {
             return format!("tls: failed to verify certificate: x509: {}", certificate(why, name));
         }
-        causes.extend(inner.map(ToString::to_string));
         causes.push(cause.to_string());
-        next = cause.source();
+        // An I/O error gives as its source that of what it holds, and not what it holds.
+        let held = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match held {
+            Some(held) => Some(held),
+            None => cause.source(),
+        };
     }
     let says = |text: &str| causes.iter().any(|cause| cause.contains(text));
     if says("Connection refused") {
@@ -35,7 +37,12 @@ pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -
     if says("Connection reset") {
         return format!("read tcp {address}: read: connection reset by peer");
     }
-    if says("connection closed") || says("unexpected end of file") || says("close_notify") || says("unexpected EOF") {
+    if says("handshake eof")
+        || says("connection closed")
+        || says("unexpected end of file")
+        || says("close_notify")
+        || says("unexpected EOF")
+    {
         return "EOF".into();
     }
     if says("failed to lookup") || says("dns error") {
