@@ -64,8 +64,9 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
     if request.uri().path().starts_with("/usher/v1/") {
         return operations::serve(&gateway, request).await;
     }
-    if let Err(status) = readable(request.uri().path()) {
-        return Ok(status);
+    if !is_readable(request.uri().path()) {
+        let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+        return Ok((StatusCode::BAD_REQUEST, headers, "400 Bad Request").into_response());
     }
     let table = gateway.api.registry.table();
     if let Some(remote) = gateway.aggregator.find(request.uri().path(), &table) {
@@ -89,13 +90,10 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
 }
 
 /// A path whose escapes mean nothing is no path.
-fn readable(path: &str) -> Result<(), Response> {
+fn is_readable(path: &str) -> bool {
     let bytes = path.as_bytes();
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
-    match bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || (hex(at + 1) && hex(at + 2))) {
-        true => Ok(()),
-        false => Err((StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], "400 Bad Request").into_response()),
-    }
+    bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || (hex(at + 1) && hex(at + 2)))
 }
 
 /// The plain text that a real server gives for a path it does not know.
