@@ -14,6 +14,7 @@ mod events;
 mod explain;
 mod hostile;
 mod identity;
+mod kinds;
 mod nodes;
 mod recorded;
 mod store;
