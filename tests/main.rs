@@ -15,6 +15,7 @@ mod explain;
 mod hostile;
 mod identity;
 mod machinery;
+mod kinds;
 mod nodes;
 mod recorded;
 mod store;

@@ -122,19 +122,6 @@ pub fn strict_cidr(errors: &mut Errors, path: &Path<'_>, text: &str) -> bool {
     true
 }
 
-/// An address with the length of its prefix, as an interface has it.
-pub fn interface(errors: &mut Errors, path: &Path<'_>, text: &str) {
-    const WRONG: &str = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
-    let Some((address, _, length)) = block(text) else {
-        errors.push(invalid(path, text, WRONG));
-        return;
-    };
-    let wanted = format!("{}/{length}", canonical(address));
-    if wanted != text {
-        errors.push(invalid(path, text, format!("must be in canonical form ({wanted:?})")));
-    }
-}
-
 /// Whether addresses are one of each family.
 pub fn is_dual_stack<'a>(addresses: impl Iterator<Item = &'a str>) -> Result<bool, String> {
     let (mut four, mut six) = (false, false);

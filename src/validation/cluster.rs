@@ -1,5 +1,6 @@
 //! Small kinds that keep a cluster: Nodes, Leases, PriorityClasses.
 
+use base64::Engine;
 use serde_json::Value;
 
 use super::field::{self, Errors, Path, has, invalid, items, non_negative, number, one_of, text};
@@ -180,11 +181,10 @@ pub fn api_service(service: &Value, errors: &mut Errors) {
     if group.is_empty() && version != "v1" {
         errors.push(FieldError::required(SPEC.field("group"), "only v1 may have an empty group and it better be legacy kube"));
     }
-    if version.is_empty() {
-        errors.push(FieldError::required(SPEC.field("version"), ""));
-    } else {
-        errors.extend(names::label_1035(version).into_iter().map(|why| invalid(&SPEC.field("version"), version, why)));
+    if !group.is_empty() {
+        field::wrong(errors, &SPEC.field("group"), group, names::subdomain(group));
     }
+    field::wrong(errors, &SPEC.field("version"), version, names::label_1035(version));
     for (name, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)] {
         let value = number(spec, name).unwrap_or(0);
         if !(1..=most).contains(&value) {
@@ -195,7 +195,8 @@ pub fn api_service(service: &Value, errors: &mut Errors) {
     let path = SPEC.field("insecureSkipTLSVerify");
     if !has(spec, "service") {
         if has(spec, "caBundle") && !text(spec, "caBundle").is_empty() {
-            errors.push(FieldError::invalid(SPEC.field("caBundle"), &spec["caBundle"], "local APIServices may not have a caBundle"));
+            let bytes = base64::engine::general_purpose::STANDARD.decode(text(spec, "caBundle")).unwrap_or_default().len();
+            errors.push(invalid(&SPEC.field("caBundle"), &format!("{bytes} bytes"), "local APIServices may not have a caBundle"));
         }
         if insecure {
             errors.push(FieldError::invalid(path, &true.into(), "local APIServices may not have insecureSkipTLSVerify"));
@@ -208,8 +209,30 @@ pub fn api_service(service: &Value, errors: &mut Errors) {
             errors.push(FieldError::required(at.field(name), ""));
         }
     }
+    let port = number(&spec["service"], "port").unwrap_or_default();
+    if !(1..=65535).contains(&port) {
+        let why = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(at.field("port"), &port.into(), why));
+    }
     if insecure && !text(spec, "caBundle").is_empty() {
         errors.push(FieldError::invalid(path, &true.into(), "may not be true if caBundle is present"));
+    }
+}
+
+/// A migration of stored objects.
+pub fn migration(migration: &Value, errors: &mut Errors) {
+    let path = SPEC.field("resource");
+    let target = &migration["spec"]["resource"];
+    let (name, group) = (text(target, "resource"), text(target, "group"));
+    let bad = names::label_1035(name);
+    if name.is_empty() {
+        errors.push(FieldError::required(path.field("resource"), "resource is required to be set"));
+    } else if !bad.is_empty() {
+        errors.push(invalid(&path.field("resource"), name, bad.join(",")));
+    }
+    let bad = names::subdomain(group);
+    if !group.is_empty() && !bad.is_empty() {
+        errors.push(invalid(&path.field("group"), group, bad.join(",")));
     }
 }
 

@@ -197,9 +197,6 @@ pub fn priority_level(level: &Value, errors: &mut Errors) {
                 shares(exempt, &path, errors);
                 between(errors, exempt, &path, "lendablePercent", 0, 100);
             }
-            if has(spec, "limited") {
-                behind.push(FieldError::forbidden(SPEC.field("limited"), ""));
-            }
         }
         "Limited" => {
             if let Some(limited) = object(spec, "limited") {
@@ -213,6 +210,9 @@ pub fn priority_level(level: &Value, errors: &mut Errors) {
         }
         "" => behind.push(FieldError::required(SPEC.field("type"), "")),
         _ => word(errors, spec, &SPEC, "type", &["Exempt", "Limited"]),
+    }
+    if kind != "Limited" && has(spec, "limited") {
+        behind.push(FieldError::forbidden(SPEC.field("limited"), ""));
     }
     conditions(&level["status"], errors);
     errors.append(&mut behind);
@@ -229,17 +229,16 @@ fn limited(limited: &Value, behind: &mut Errors, errors: &mut Errors) {
     shares(limited, &path, errors);
     let (response, at) = (&limited["limitResponse"], path.field("limitResponse"));
     match text(response, "type") {
-        "Reject" => {
-            if has(response, "queuing") {
-                behind.push(FieldError::forbidden(at.field("queuing"), ""));
-            }
-        }
+        "Reject" => {}
         "Queue" => match object(response, "queuing") {
             Some(queuing) => self::queuing(queuing, &at.field("queuing"), errors),
             None => behind.push(FieldError::required(at.field("queuing"), "")),
         },
         "" => behind.push(FieldError::required(at.field("type"), "")),
         _ => word(errors, response, &at, "type", &["Queue", "Reject"]),
+    }
+    if text(response, "type") != "Queue" && has(response, "queuing") {
+        behind.push(FieldError::forbidden(at.field("queuing"), ""));
     }
     between(errors, limited, &path, "lendablePercent", 0, 100);
     if let Some(percent) = number(limited, "borrowingLimitPercent").filter(|p| *p < 0) {

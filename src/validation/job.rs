@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::field::{
     self, Errors, Path, domain_prefixed_path, flag, has, invalid, invalid_unshown, items, non_negative, number, object, text, word, wrong,
 };
-use super::{names, pod, selector};
+use super::{names, pod, selector, typed};
 use crate::status::FieldError;
 
 const SPEC: Path<'static> = Path::root("spec");
@@ -332,10 +332,20 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     }
     super::workload::same_selector(new, old, errors);
     template(new, old, errors);
-    for name in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
-        field::immutable(errors, after, before, &SPEC, name);
-    }
+    field::immutable(errors, after, before, &SPEC, "completionMode");
+    same(errors, after, before, "podFailurePolicy", "PodFailurePolicy");
+    field::immutable(errors, after, before, &SPEC, "backoffLimitPerIndex");
+    field::immutable(errors, after, before, &SPEC, "managedBy");
+    same(errors, after, before, "successPolicy", "SuccessPolicy");
     completions_fit(new, errors);
+}
+
+/// A part of the spec that cannot change.
+fn same(errors: &mut Errors, new: &Value, old: &Value, name: &str, of: &str) {
+    if new.get(name) != old.get(name) {
+        let value = object(new, name).map_or_else(|| "null".to_owned(), |value| typed::show(value, of).to_string());
+        errors.push(FieldError { value, ..invalid(&SPEC.field(name), "", "field is immutable") });
+    }
 }
 
 /// A Job that waits may still be told where its Pods go and what they need.
@@ -344,7 +354,7 @@ fn template(new: &Value, old: &Value, errors: &mut Errors) {
     let stopped = items(&old["status"], "conditions").iter().any(|c| c["type"] == "Suspended" && c["status"] == "True");
     let waits = suspended && (!has(&old["status"], "startTime") || stopped);
     if !waits {
-        field::immutable(errors, &new["spec"], &old["spec"], &SPEC, "template");
+        same(errors, &new["spec"], &old["spec"], "template", "PodTemplateSpec");
         return;
     }
     let fixed = |job: &Value| {
@@ -366,8 +376,8 @@ fn template(new: &Value, old: &Value, errors: &mut Errors) {
         pod
     };
     if fixed(new) != fixed(old) {
-        let field = "spec.template.spec";
-        errors.push(FieldError::invalid(field, &new["spec"]["template"]["spec"], "field is immutable"));
+        let value = typed::show(&new["spec"]["template"]["spec"], "PodSpec").to_string();
+        errors.push(FieldError { value, ..FieldError::invalid("spec.template.spec", &Value::Null, "field is immutable") });
     }
 }
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::field::Errors;
 use super::{
-    autoscaling, batch, certificates, cluster, config, definition, endpoints, event, flow_control, job, networking, pod, pod_update,
-    policy, quota, rbac, service, storage, storage_classes, webhook, workload,
+    autoscaling, batch, certificates, cluster, config, definition, device_slices, devices, endpoints, event, flow_control, job, networking,
+    pod, pod_update, policy, quota, rbac, service, storage, storage_classes, webhook, workload,
 };
 use crate::registry::Resource;
 
@@ -48,11 +48,13 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
         ("scheduling.k8s.io", "priorityclasses") => cluster::priority_class(object, errors),
         ("certificates.k8s.io", "certificatesigningrequests") => certificates::create(object, errors),
         ("apiregistration.k8s.io", "apiservices") => cluster::api_service(object, errors),
+        ("storagemigration.k8s.io", "storageversionmigrations") => cluster::migration(object, errors),
         ("node.k8s.io", "runtimeclasses") => cluster::runtime_class(object, errors),
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => flow_control::flow_schema(object, errors),
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => flow_control::priority_level(object, errors),
         ("admissionregistration.k8s.io", plural) => admission(plural, object, errors),
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition::create(object, errors),
+        ("resource.k8s.io", plural) => device_kind(plural, object, errors),
         _ => {}
     }
 }
@@ -65,6 +67,17 @@ fn storage_kind(plural: &str, object: &Value, errors: &mut Errors) {
         "csinodes" => storage_classes::node(object, errors),
         "volumeattachments" => storage_classes::attachment(object, errors),
         "csistoragecapacities" => storage::storage_capacity(object, errors),
+        _ => {}
+    }
+}
+
+fn device_kind(plural: &str, object: &Value, errors: &mut Errors) {
+    match plural {
+        "resourceclaims" => devices::claim(object, errors),
+        "resourceclaimtemplates" => devices::template(object, errors),
+        "deviceclasses" => devices::class(object, errors),
+        "resourceslices" => device_slices::slice(object, None, errors),
+        "devicetaintrules" => device_slices::taint_rule(object, errors),
         _ => {}
     }
 }
@@ -127,8 +140,14 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
             rbac::update_binding(new, old, resource.namespaced, errors);
         }
+        ("storagemigration.k8s.io", "storageversionmigrations") => {
+            cluster::migration(new, errors);
+            super::field::immutable(errors, new, old, &super::field::Path::object(), "spec");
+        }
         ("scheduling.k8s.io", "priorityclasses") => cluster::update_priority_class(new, old, errors),
         ("node.k8s.io", "runtimeclasses") => cluster::update_runtime_class(new, old, errors),
+        ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => devices::update(new, old, errors),
+        ("resource.k8s.io", "resourceslices") => device_slices::slice(new, Some(old), errors),
         // What has not changed was right when it was written, or was written before there was a rule.
         _ if same_but_metadata(new, old) => {}
         _ => create(resource, new, errors),
@@ -164,6 +183,7 @@ fn status(names: (&str, &str), new: &Value, old: &Value, errors: &mut Errors) {
         ("autoscaling", _) => autoscaling::autoscaler_status(&new["status"], errors),
         ("policy", _) => autoscaling::budget_status(&new["status"], errors),
         ("batch", "jobs") => job::status(new, old, errors),
+        ("resource.k8s.io", "resourceclaims") => devices::claim_status(new, old, errors),
         _ => {}
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::field::{Errors, Path, has, invalid, items, number, text};
-use super::{container, scheduling, security};
+use super::{container, scheduling, security, typed};
 use crate::status::FieldError;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -55,13 +55,15 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     if gated {
         scheduling::narrowed(new, old, &SPEC, errors);
     }
-    let (mut new, mut old) = (comparable(new, gated), comparable(old, gated));
-    if number(&old, "terminationGracePeriodSeconds").is_some_and(|s| s < 0) && number(&new, "terminationGracePeriodSeconds") == Some(1) {
-        strip(&mut new, "terminationGracePeriodSeconds");
-        strip(&mut old, "terminationGracePeriodSeconds");
+    let (mut after, mut before) = (comparable(new, gated), comparable(old, gated));
+    let grace = "terminationGracePeriodSeconds";
+    if number(&before, grace).is_some_and(|s| s < 0) && number(&after, grace) == Some(1) {
+        strip(&mut after, grace);
+        strip(&mut before, grace);
     }
-    if new != old {
-        errors.push(FieldError::forbidden("spec", format!("{FIXED}\n{}", difference(&old, &new))));
+    if after != before {
+        let shown = typed::difference(old, &with_allowed(new, old, gated), "PodSpec");
+        errors.push(FieldError::forbidden("spec", format!("{FIXED}\n{shown}")));
     }
 }
 
@@ -87,7 +89,10 @@ pub fn update_ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors
         match items(new, name).iter().find(|container| text(container, "name") == called) {
             None => errors.push(FieldError::forbidden(path, format!("existing ephemeral containers {called:?} may not be removed\n"))),
             Some(now) if now != before => {
-                let why = format!("existing ephemeral containers {called:?} may not be changed\n{}", difference(before, now));
+                let why = format!(
+                    "existing ephemeral containers {called:?} may not be changed\n{}",
+                    typed::difference(before, now, "EphemeralContainer")
+                );
                 errors.push(FieldError::forbidden(path, why));
             }
             Some(_) => {}
@@ -251,6 +256,29 @@ fn comparable(spec: &Value, gated: bool) -> Value {
     spec
 }
 
+/// The new spec with the old one's values of what may change, so that a difference shows only what may not.
+fn with_allowed(new: &Value, old: &Value, gated: bool) -> Value {
+    let mut new = new.clone();
+    let put = |new: &mut Value, old: &Value, name: &str| match (new.as_object_mut(), old.get(name)) {
+        (Some(map), Some(value)) => drop(map.insert(name.to_owned(), value.clone())),
+        (Some(map), None) => drop(map.remove(name)),
+        _ => {}
+    };
+    let allowed = ["activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers"];
+    allowed.iter().for_each(|name| put(&mut new, old, name));
+    if gated {
+        put(&mut new, old, "nodeSelector");
+        if let Some(affinity) = new.get_mut("affinity") {
+            put(affinity, &old["affinity"], "nodeAffinity");
+        }
+    }
+    for name in ["containers", "initContainers"] {
+        let containers = new.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten();
+        containers.zip(items(old, name)).for_each(|(container, before)| put(container, before, "image"));
+    }
+    new
+}
+
 fn stripped(value: &Value, name: &str) -> Value {
     let mut value = value.clone();
     strip(&mut value, name);
@@ -276,19 +304,4 @@ fn without_empty(value: &mut Value) {
         Value::Array(list) => list.iter_mut().for_each(without_empty),
         _ => {}
     }
-}
-
-/// The lines that differ, with a little around them.
-pub fn difference(old: &Value, new: &Value) -> String {
-    let pretty = |value: &Value| {
-        let mut text = Vec::new();
-        let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
-        let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
-        match serde::Serialize::serialize(value, &mut serializer) {
-            Ok(()) => String::from_utf8(text).unwrap_or_default() + "\n",
-            Err(_) => String::new(),
-        }
-    };
-    let (old, new) = (pretty(old), pretty(new));
-    similar::TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).to_string()
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::field::{self, Errors, Path, entries, has, invalid, items, map, object, required, required_shape, shaped, text, word, wrong};
 use super::resources::{non_negative_quantity, quantity};
-use super::{metadata, names, pod_update, selector, volume};
+use super::{metadata, names, selector, typed, volume};
 use crate::status::FieldError;
 
 const SPEC: Path<'static> = Path::root("spec");
@@ -135,7 +135,7 @@ pub fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
     if new_rest != old_rest {
         let why = format!(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{}",
-            pod_update::difference(&old_rest, &new_rest)
+            typed::difference(&old_rest, &new_rest, "PersistentVolumeClaimSpec")
         );
         errors.push(FieldError::forbidden("spec", why));
     }
@@ -401,15 +401,44 @@ pub fn update_volume(new: &Value, old: &Value, errors: &mut Errors) {
     };
     let (after, before) = (sources(new), sources(old));
     if after != before {
-        let difference = pod_update::difference(&before, &after);
+        let difference = typed::difference(&before, &after, "PersistentVolumeSource");
         let why = format!("spec.persistentvolumesource is immutable after creation\n{difference}");
         errors.push(FieldError::forbidden("spec.persistentvolumesource", why));
     }
     field::immutable(errors, &new["spec"], &old["spec"], &Path::object(), "volumeMode");
+    let affinity = |volume: &Value| ga_labels(&volume["spec"]["nodeAffinity"]);
+    if has(&old["spec"], "nodeAffinity") && affinity(new) != affinity(old) {
+        let shown = match object(&new["spec"], "nodeAffinity") {
+            Some(affinity) => typed::show(affinity, "VolumeNodeAffinity").to_string(),
+            None => "null".to_owned(),
+        };
+        let why = "field is immutable, except for updating from beta label to GA";
+        errors.push(FieldError { value: shown, ..invalid(&Path::root("nodeAffinity"), "", why) });
+    }
     if has(&old["spec"], "volumeAttributesClassName") && !has(&new["spec"], "volumeAttributesClassName") {
         let why = "update from non-nil value to nil is forbidden";
         errors.push(FieldError::forbidden(SPEC.field("volumeAttributesClassName"), why));
     }
+}
+
+/// Where a volume can be, with the labels under their names of today.
+fn ga_labels(affinity: &Value) -> Value {
+    const RENAMED: [(&str, &str); 5] = [
+        ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+        ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+        ("beta.kubernetes.io/os", "kubernetes.io/os"),
+        ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+        ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ];
+    let mut affinity = affinity.clone();
+    let terms = affinity.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
+    let lists = terms.into_iter().flatten().filter_map(|term| term.get_mut("matchExpressions").and_then(Value::as_array_mut));
+    for expression in lists.flatten() {
+        if let Some((_, name)) = RENAMED.iter().find(|(old, _)| expression["key"] == *old) {
+            expression["key"] = (*name).into();
+        }
+    }
+    affinity
 }
 
 /// How much of a class there is somewhere.

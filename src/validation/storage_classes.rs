@@ -70,6 +70,7 @@ fn parameters(class: &Value, may_be_empty: bool, errors: &mut Errors) {
 
 /// A changed StorageClass.
 pub fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
+    class(new, errors);
     for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         let content = |class: &Value| class.get(name).filter(|v| !crate::schema::is_zero(v)).cloned();
         if content(new) != content(old) {

@@ -24,6 +24,7 @@ pub fn create(resource: &Resource, object: &Value) -> Vec<String> {
             claim_amounts(&Path::root("spec"), &object["spec"], &mut found);
         }
         ("", "secrets") => secret(object, &mut found),
+        ("", "resourcequotas") => quota(object, &mut found),
         ("", "namespaces") => {}
         ("storage.k8s.io", "csidrivers") => {
             if !items(&object["spec"], "tokenRequests").is_empty() && object["spec"]["serviceAccountTokenInSecrets"].is_null() {
@@ -52,6 +53,24 @@ pub fn update(resource: &Resource, new: &Value, old: &Value) -> Vec<String> {
 }
 
 const TOKENS: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
+
+/// More that may be asked for than may be used.
+fn quota(quota: &Value, found: &mut Vec<String>) {
+    let hard = &quota["spec"]["hard"];
+    for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
+        let (mut asked, used) = (format!("requests.{name}"), format!("limits.{name}"));
+        if hard.get(&asked).is_none() && matches!(name, "cpu" | "memory") {
+            asked = name.to_owned();
+        }
+        let amount = |name: &str| hard.get(name).and_then(Value::as_str).and_then(|text| Quantity::parse(text).ok());
+        if let (Some(request), Some(limit)) = (amount(&asked), amount(&used))
+            && request.nanos() > limit.nanos()
+        {
+            let (request, limit) = (text(hard, &asked), text(hard, &used));
+            found.push(format!("ResourceQuota {asked} ({request}) should be less than {used} ({limit})"));
+        }
+    }
+}
 
 /// Names that become names of hosts.
 fn name(resource: &Resource, object: &Value, found: &mut Vec<String>) {

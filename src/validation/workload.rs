@@ -343,7 +343,12 @@ pub fn same_selector(new: &Value, old: &Value, errors: &mut Errors) {
 /// What of a StatefulSet is settled with its creation.
 pub fn same_stateful_set(new: &Value, old: &Value, errors: &mut Errors) {
     same_selector(new, old, errors);
-    for name in ["volumeClaimTemplates", "serviceName", "podManagementPolicy"] {
+    let (after, before) = (new["spec"].get("volumeClaimTemplates"), old["spec"].get("volumeClaimTemplates"));
+    if after != before {
+        let value = super::typed::list(after.unwrap_or(&Value::Null), "PersistentVolumeClaim").to_string();
+        errors.push(FieldError { value, ..invalid(&SPEC.field("volumeClaimTemplates"), "", "field is immutable") });
+    }
+    for name in ["serviceName", "podManagementPolicy"] {
         field::immutable(errors, &new["spec"], &old["spec"], &SPEC, name);
     }
 }

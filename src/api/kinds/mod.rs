@@ -30,6 +30,9 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, user: &User, obj
         ("apps", "daemonsets") => owned::daemon_set(object, None),
         ("", "persistentvolumes") => owned::volume(object, &now(api)),
         ("", "persistentvolumeclaims") => owned::claim(object, None),
+        ("", "serviceaccounts") => owned::service_account(object),
+        ("discovery.k8s.io", "endpointslices") => owned::endpoint_slice(object),
+        ("resource.k8s.io", "resourceslices" | "devicetaintrules") => owned::device_taints(object, &now(api)),
         ("apiregistration.k8s.io", "apiservices") if !object["spec"]["service"].is_object() => {
             object["status"] = crate::registry::bootstrap::local_status(&now(api));
         }
@@ -50,6 +53,8 @@ pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, ol
         ("apps", "daemonsets") if phase == Phase::Main => owned::daemon_set(new, Some(old)),
         ("", "persistentvolumes") if phase == Phase::Status => owned::volume_phase(old, new, &now(api)),
         ("", "persistentvolumeclaims") if phase == Phase::Main => owned::claim(new, Some(old)),
+        ("", "serviceaccounts") => owned::service_account(new),
+        ("resource.k8s.io", "resourceslices" | "devicetaintrules") if phase == Phase::Main => owned::device_taints(new, &now(api)),
         ("", "services") if phase == Phase::Main => return services::prepare_for_update(api, old, new).await,
         _ => {}
     }

@@ -1,5 +1,5 @@
 //! Small things that the server itself writes into objects of some kinds: the count of a DaemonSet's templates, when a volume came into
-//! its phase, and what a claim is filled from in both ways of saying it.
+//! its phase, and what a claim is filled from in both ways of saying it; and what it leaves out of others.
 
 use serde_json::{Value, json};
 
@@ -70,4 +70,37 @@ pub(super) fn claim(object: &mut Value, old: Option<&Value>) {
         }
         _ => {}
     }
+}
+
+/// Of the Secrets of a service account, only the names are kept.
+pub(super) fn service_account(object: &mut Value) {
+    for secret in object.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(fields) = secret.as_object_mut() {
+            fields.retain(|name, _| name == "name");
+        }
+    }
+}
+
+/// The topology of an endpoint was a field of a version that is no more.
+pub(super) fn endpoint_slice(object: &mut Value) {
+    for endpoint in object.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(fields) = endpoint.as_object_mut() {
+            fields.remove("deprecatedTopology");
+        }
+    }
+}
+
+/// When devices were tainted.
+pub(super) fn device_taints(object: &mut Value, now: &str) {
+    let stamp = |taint: &mut Value| {
+        if taint.is_object() && taint["timeAdded"].is_null() {
+            taint["timeAdded"] = now.into();
+        }
+    };
+    if let Some(taint) = object.pointer_mut("/spec/taint") {
+        stamp(taint);
+    }
+    let devices = object.pointer_mut("/spec/devices").and_then(Value::as_array_mut).into_iter().flatten();
+    let taints = devices.filter_map(|device| device.get_mut("taints").and_then(Value::as_array_mut));
+    taints.flatten().for_each(stamp);
 }

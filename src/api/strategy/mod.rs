@@ -243,6 +243,10 @@ fn is_changed(resource: &Resource, old: &Value, new: &Value) -> bool {
     if resource.group.is_empty() && &*resource.plural == "pods" && unbound(old) && !unbound(new) {
         return false;
     }
+    // Who selects endpoints by their labels has to look again.
+    if &*resource.group == "discovery.k8s.io" && old["metadata"].get("labels") != new["metadata"].get("labels") {
+        return true;
+    }
     if resource.custom.is_none() && (old.get("spec").is_some() || new.get("spec").is_some()) {
         return old.get("spec") != new.get("spec");
     }

@@ -60,6 +60,17 @@ pub(super) fn pod_status(fields: &mut Fields) {
     }
 }
 
+/// The single range of a node's Pods and the first of all ranges always agree.
+pub(super) fn node_spec(fields: &mut Fields) {
+    let single = text(fields, "podCIDR").to_owned();
+    let first = fields.get("podCIDRs").and_then(|ranges| ranges[0].as_str()).unwrap_or_default().to_owned();
+    if single.is_empty() && !first.is_empty() {
+        fields.insert("podCIDR".into(), first.into());
+    } else if !single.is_empty() && single != first {
+        fields.insert("podCIDRs".into(), json!([single]));
+    }
+}
+
 pub(super) fn container(fields: &mut Fields) {
     if text(fields, "imagePullPolicy").is_empty() {
         let policy = pull_policy(text(fields, "image"));

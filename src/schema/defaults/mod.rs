@@ -29,6 +29,7 @@ pub(super) fn apply(definition: &str, fields: &mut Fields) {
         "api.core.v1.Service" => core::service(fields),
         "api.core.v1.Secret" => core::secret(fields),
         "api.core.v1.Namespace" => core::namespace(fields),
+        "api.core.v1.NodeSpec" => core::node_spec(fields),
         "api.core.v1.NodeStatus" => core::node_status(fields),
         "api.core.v1.LimitRangeItem" => core::limit_range_item(fields),
         "api.core.v1.ReplicationController" => core::replication_controller(fields),

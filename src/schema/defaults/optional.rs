@@ -4,6 +4,7 @@
 /// Fields of features that are off by default. Nothing stored has them.
 const OFF: &[(&str, &[&str])] = &[
     ("batch.v1.JobSpec", &["scheduling"]),
+    ("coordination.v1.LeaseSpec", &["preferredHolder", "strategy"]),
     ("core.v1.ConfigMapVolumeSource", &["defaultUser"]),
     ("core.v1.DownwardAPIVolumeFile", &["user"]),
     ("core.v1.DownwardAPIVolumeSource", &["defaultUser"]),
@@ -12,7 +13,7 @@ const OFF: &[(&str, &[&str])] = &[
     ("core.v1.HTTPGetAction", &["protocol"]),
     ("core.v1.KeyToPath", &["user"]),
     ("core.v1.Lifecycle", &["stopSignal"]),
-    ("core.v1.NodeSpec", &["podPreemptionPolicy"]),
+    ("core.v1.NodeSpec", &["configSource", "podPreemptionPolicy"]),
     ("core.v1.PersistentVolumeClaimStatus", &["healthStatus"]),
     ("core.v1.PodCertificateProjection", &["user"]),
     ("core.v1.PodSpec", &["evictionResponders", "schedulingGroup"]),
