@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn addresses_are_held_to_what_their_field_is_old_enough_for() {
-        let old = |text: &str| told(|errors, path| drop(ip(errors, path, text)));
-        let new = |text: &str| told(|errors, path| drop(strict_ip(errors, path, text)));
+        let old = |text: &str| told(|errors, path| _ = ip(errors, path, text));
+        let new = |text: &str| told(|errors, path| _ = strict_ip(errors, path, text));
         assert!(old("1.2.3.4").is_empty() && old("FE80:0::1").is_empty());
         assert_eq!(old("010.1.1.1"), ["must not have leading 0s"]);
         assert_eq!(old("::ffff:1.2.3.4"), ["must not be an IPv4-mapped IPv6 address"]);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn blocks_begin_where_their_prefix_ends() {
-        let check = |text: &str| told(|errors, path| drop(cidr(errors, path, text)));
+        let check = |text: &str| told(|errors, path| _ = cidr(errors, path, text));
         assert!(check("10.0.0.0/8").is_empty() && check("::/0").is_empty());
         assert_eq!(check("10.0.0.1/8"), ["must not have bits set beyond the prefix length"]);
         assert_eq!(check("10.0.0.0/08"), ["must not have leading 0s in IP or prefix length"]);

@@ -224,7 +224,7 @@ fn counters(holder: &Value, field: &str, key: &str, most: usize, path: &Path<'_>
     for (i, set) in sets.iter().enumerate() {
         let path = list.index(i);
         if sets[..i].iter().any(|other| text(other, key) == text(set, key)) {
-            errors.push(FieldError::duplicate(&path, &serde_json::json!({ key: text(set, key) })));
+            errors.push(FieldError::duplicate(path, &serde_json::json!({ key: text(set, key) })));
         }
         let name = text(set, key);
         if name.is_empty() {

@@ -336,10 +336,10 @@ pub fn claim_status(new: &Value, old: &Value, errors: &mut Errors) {
     if !reserved.is_empty() {
         let deleted = has(&new["metadata"], "deletionTimestamp");
         if !has(status, "allocation") {
-            errors.push(FieldError::forbidden(&list, "may not be specified when `allocated` is not set"));
+            errors.push(FieldError::forbidden(list, "may not be specified when `allocated` is not set"));
         } else if deleted && reserved.iter().any(|consumer| !items(&old["status"], "reservedFor").contains(consumer)) {
             let why = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
-            errors.push(FieldError::forbidden(&list, why));
+            errors.push(FieldError::forbidden(list, why));
         }
     }
     if let Some(allocation) = object(status, "allocation") {

@@ -127,7 +127,7 @@ pub fn amount(resource: &str, value: &Value, path: &Path<'_>, errors: &mut Error
 fn pages(resource: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (Some(size), Some(amount)) = (resource.strip_prefix(PAGES), quantity(value)) else { return };
     let size = Quantity::parse(size).ok().filter(|size| size.nanos() > 0 && size.milli() % 1000 == 0);
-    if !size.is_some_and(|size| amount.units() % size.units() == 0) {
+    if size.is_none_or(|size| amount.units() % size.units() != 0) {
         let why = format!("{amount} is not positive integer multiple of {resource}");
         errors.push(invalid(path, &amount.to_string(), why));
     }

@@ -414,7 +414,7 @@ mod tests {
     fn a_template_is_warned_about_where_it_stands() {
         let template = json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}},
             "spec": {"containers": [{"name": "c", "resources": {"limits": {"memory": "100m"}}}], "nodeSelector": {"beta.kubernetes.io/arch": "x"}}});
-        let found = of("apps", "v1", "deployments", json!({"spec": {"template": template}}));
+        let found = of("apps", "v1", "deployments", json!({"metadata": {"name": "d"}, "spec": {"template": template}}));
         assert_eq!(
             found,
             [
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn a_variable_that_builds_on_the_one_before_it_is_fine() {
         let env = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}, {"name": "A", "value": "$(A)"}]);
-        let found = of("", "v1", "pods", json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
+        let found = of("", "v1", "pods", json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "env": env}]}}));
         assert_eq!(found, ["spec.containers[0].env[2]: hides previous definition of \"A\", which may be dropped when using apply"]);
     }
 
@@ -436,7 +436,7 @@ mod tests {
     fn ports_of_one_pod_that_are_the_same_are_told() {
         let port = json!({"containerPort": 80, "protocol": "TCP"});
         let spec = json!({"containers": [{"name": "a", "ports": [port]}, {"name": "b", "ports": [port, {"containerPort": 80, "protocol": "UDP"}]}]});
-        let found = of("", "v1", "pods", json!({"spec": spec}));
+        let found = of("", "v1", "pods", json!({"metadata": {"name": "p"}, "spec": spec}));
         assert_eq!(found, ["spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]"]);
     }
 }

@@ -137,7 +137,7 @@ async fn what_the_server_asks_of_itself_is_recorded_as_the_servers() {
     let recorded = Recorded::everything().await;
     let itself = User { uid: "u".into(), ..User::new("system:apiserver", &["system:authenticated", "system:masters"]) };
     let level = json!({"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration", "metadata": {"name": "own"},
-        "spec": {"type": "Exempt"}});
+        "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}});
     let uri = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations?fieldManager=producer";
     let event = recorded.send(request(Method::POST, uri, &itself, Some(level))).await.pop().unwrap();
     let wanted = json!({"verb": "create", "requestURI": uri, "user": {"username": "system:apiserver", "uid": "u", "groups": ["system:authenticated", "system:masters"]},

@@ -277,7 +277,13 @@ async fn subresources_reviews_and_paths() {
     let counted =
         json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
     recorded.ask(Method::PATCH, "/apis/policy/v1/namespaces/default/poddisruptionbudgets/pdb/status", Some(counted)).await;
-    recorded.ask(Method::PATCH, "/api/v1/namespaces/default/pods/p1/status", Some(json!({"status": {"phase": "Running"}}))).await;
+    recorded
+        .ask(
+            Method::PATCH,
+            "/api/v1/namespaces/default/pods/p1/status",
+            Some(json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})),
+        )
+        .await;
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p1"}});
     let path = "/api/v1/namespaces/default/pods/p1/eviction";
     let wanted = json!({"verb": "create", "requestURI": path, "objectRef": about("pods", "", "p1", "eviction"), "requestObject": "Eviction", "responseObject": "Status",

@@ -134,7 +134,8 @@ async fn tokens_of_several_issuers_name_their_users() {
 async fn a_token_out_of_its_time_or_for_others_or_against_a_rule_is_401() {
     let scene = scene().await;
     scene.with(|_| {}).await.unwrap();
-    let changes: [(&str, Box<dyn Fn(&mut Value)>); 15] = [
+    type Change = Box<dyn Fn(&mut Value)>;
+    let changes: [(&str, Change); 15] = [
         ("expired", Box::new(|c| (c["exp"], c["nbf"]) = ((now() - 120).into(), (now() - 600).into()))),
         ("no expiry", Box::new(|c| c["exp"] = Value::Null)),
         ("an expiry that is no number", Box::new(|c| c["exp"] = "tomorrow".into())),

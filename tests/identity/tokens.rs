@@ -35,7 +35,8 @@ async fn a_service_account_token_out_of_its_time_or_for_others_or_forged_is_401(
     let groups = json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
     assert_eq!((&user["username"], &user["groups"]), (&json!("system:serviceaccount:default:bot"), &groups));
     let private = "kubernetes.io";
-    let changes: [(&str, Box<dyn Fn(&mut Value)>); 14] = [
+    type Change = Box<dyn Fn(&mut Value)>;
+    let changes: [(&str, Change); 14] = [
         ("expired", Box::new(|c| c["exp"] = (now() - 120).into())),
         ("no expiry", Box::new(|c| drop(c.as_object_mut().unwrap().remove("exp")))),
         ("not yet valid", Box::new(|c| c["nbf"] = (now() + 300).into())),
@@ -133,7 +134,8 @@ async fn a_bootstrap_token_is_good_while_its_secret_says_so() {
     {
         assert_eq!(door.user(&plain, bad).await, Err(401), "{bad}");
     }
-    let changes: [(&str, &dyn Fn(&mut Value)); 5] = [
+    type Change<'a> = &'a dyn Fn(&mut Value);
+    let changes: [(&str, Change<'_>); 5] = [
         ("expired", &|d| d["expiration"] = "2001-01-01T00:00:00Z".into()),
         ("an expiry that is none", &|d| d["expiration"] = "soon".into()),
         ("not for authentication", &|d| d["usage-bootstrap-authentication"] = "false".into()),

@@ -125,8 +125,8 @@ async fn a_webhook_decides_what_its_conditions_concern_and_roles_decide_the_rest
     let mut builder = crate::builder().listen("127.0.0.1:0".parse().unwrap());
     builder.identity.authorization_config = Some(file.clone());
     let door = Door::open(builder).await;
-    door.bind("view", "no").await;
-    door.bind("view", "broken").await;
+    door.bind("system:aggregate-to-view", "no").await;
+    door.bind("system:aggregate-to-view", "broken").await;
     let guarded = "/api/v1/namespaces/guarded/pods?labelSelector=a%3Db&fieldSelector=spec.nodeName%3Dn1";
 
     assert_eq!(door.get_as("yes", &["g"], guarded).await.0, 200);

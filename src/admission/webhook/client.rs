@@ -9,11 +9,13 @@ use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
 use super::endpoint::{self, Endpoint, Service, ServiceMap};
 pub use super::transport::explain;
-use super::{decode, transport};
+use super::{decode, transport, trust};
 use crate::admission::Cluster;
 use crate::api::patch::go;
 use crate::request::span::{SpanContext, TRACEPARENT};
@@ -86,9 +88,13 @@ impl Clients {
             .tcp_nodelay(true)
             .pool_idle_timeout(std::time::Duration::from_secs(90));
         if !key.0.is_empty() {
-            let certificates = reqwest::Certificate::from_pem_bundle(&key.0)
-                .map_err(|_| "unable to load root certificates: unable to parse bytes as PEM block")?;
-            builder = builder.tls_certs_only(certificates);
+            let unreadable = "unable to load root certificates: unable to parse bytes as PEM block";
+            let bundle: Vec<_> = CertificateDer::pem_slice_iter(&key.0).collect::<Result<_, _>>().map_err(|_| unreadable)?;
+            if bundle.is_empty() {
+                return Err(unreadable.into());
+            }
+            let tls = trust::config(&bundle).map_err(|e| format!("unable to load root certificates: {e}"))?;
+            builder = builder.tls_backend_preconfigured(tls);
         }
         if key.1.is_some() {
             builder = builder.dns_resolver(Arc::new(Fixed(address.clone())));

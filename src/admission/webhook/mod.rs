@@ -9,6 +9,7 @@ pub mod endpoint;
 pub mod mutating;
 pub mod response;
 pub mod transport;
+mod trust;
 pub mod validating;
 
 use std::sync::Arc;

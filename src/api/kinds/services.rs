@@ -63,8 +63,11 @@ impl Allocator {
     fn claim_address(&self, wanted: Ipv4Addr) -> Result<(), String> {
         let (first, length) = self.network;
         let last = u32::from(first) | (u32::MAX >> length);
+        if !self.contains(wanted) {
+            return Err("the provided network does not match the current range".into());
+        }
         // The first and the last address of a network are its own.
-        if !self.contains(wanted) || wanted == first || u32::from(wanted) == last {
+        if wanted == first || u32::from(wanted) == last {
             return Err(format!("the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {first}/{length}"));
         }
         match self.taken.lock().addresses.insert(wanted) {
