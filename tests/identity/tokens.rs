@@ -35,8 +35,8 @@ async fn a_service_account_token_out_of_its_time_or_for_others_or_forged_is_401(
     let groups = json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
     assert_eq!((&user["username"], &user["groups"]), (&json!("system:serviceaccount:default:bot"), &groups));
     let private = "kubernetes.io";
-    type Change = Box<dyn Fn(&mut Value)>;
-    let changes: [(&str, Change); 14] = [
+    type Change<'a> = Box<dyn Fn(&mut Value) + 'a>;
+    let changes: [(&str, Change<'_>); 14] = [
         ("expired", Box::new(|c| c["exp"] = (now() - 120).into())),
         ("no expiry", Box::new(|c| drop(c.as_object_mut().unwrap().remove("exp")))),
         ("not yet valid", Box::new(|c| c["nbf"] = (now() + 300).into())),
