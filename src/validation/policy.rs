@@ -1,7 +1,7 @@
 //! Admission policies and their bindings: whom they are for, and whether their expressions compile.
 
 use serde_json::Value;
-use usher_cel::{Environment, Type};
+use usher_cel::{Environment, Type, is_reserved};
 
 use super::field::{Errors, Path, has, invalid, items, object, one_of, text};
 use super::{names, selector, webhook};
@@ -221,7 +221,7 @@ fn variables(spec: &Value, site: Site, errors: &mut Errors) -> (Environment, Env
         let name = text(variable, "name");
         let identifier = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
             && !name.starts_with(|c: char| c.is_ascii_digit())
-            && !RESERVED.contains(&name);
+            && !is_reserved(name);
         if name.trim().is_empty() {
             errors.push(FieldError::required(path.field("name"), "name is not specified"));
         } else if !identifier {
@@ -244,31 +244,6 @@ fn variables(spec: &Value, site: Site, errors: &mut Errors) -> (Environment, Env
     }
     (environment, messages)
 }
-
-/// Words that no variable can be called.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 fn required_expression(environment: &Environment, source: &str, path: &Path<'_>, wanted: &Type, name: &str, errors: &mut Errors) {
     if source.trim().is_empty() {

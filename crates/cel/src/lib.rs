@@ -66,7 +66,7 @@ pub use library::urls::Url;
 pub use meter::{Budget, MATCH_CONDITIONS_BUDGET, PER_CALL_LIMIT, RUNTIME_BUDGET};
 pub use parser::{MAX_EXPRESSION_CODE_POINTS, MAX_RECURSION_DEPTH};
 pub use program::{Evaluation, Program};
-pub use schema::{MAX_REQUEST_SIZE_BYTES, Schema, escape as escape_property};
+pub use schema::{MAX_REQUEST_SIZE_BYTES, Schema, escape as escape_property, is_reserved};
 pub use source::{Issue, Issues, Location};
 pub use time::Timestamp;
 pub use types::{Type, TypeVariable};

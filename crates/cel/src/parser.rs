@@ -17,7 +17,8 @@ pub const MAX_RECURSION_DEPTH: usize = 250;
 
 const OPERAND: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-const RESERVED: [&str; 17] = [
+/// Words that stand for nothing yet.
+pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use crate::parser::RESERVED;
 use crate::types::Type;
 
 /// The largest request, from which the size of what has no bound is estimated.
@@ -323,29 +324,10 @@ fn with_type_and_object_meta(schema: &Json) -> Json {
     schema
 }
 
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+/// Whether a word is the language's own, so that nothing can be called by it.
+pub fn is_reserved(word: &str) -> bool {
+    matches!(word, "true" | "false" | "null" | "in") || RESERVED.contains(&word)
+}
 
 /// The name under which an expression reaches a property: reserved words and `.`, `-`, `/`, `__` are escaped.
 /// A property whose name cannot be escaped is out of reach.
@@ -359,7 +341,7 @@ pub fn escape(name: &str) -> Option<String> {
     if name.bytes().next().is_none_or(|b| b.is_ascii_digit()) {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let mut escaped = String::with_capacity(name.len());
