@@ -162,7 +162,12 @@ fn read(path: &Path, registry: &Registry) -> Result<Vec<Value>, String> {
     if length > MAX_FILE_BYTES {
         return Err(format!("too large: {length} bytes"));
     }
-    parse(&std::fs::read_to_string(path).map_err(|e| e.to_string())?, registry)
+    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+    // Whoever writes a file anew empties it first, and what it guards must not be open meanwhile.
+    if text.is_empty() {
+        return Err("the file is empty".into());
+    }
+    parse(&text, registry)
 }
 
 /// The objects of a manifest, checked and with their endings.
