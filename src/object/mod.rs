@@ -237,6 +237,18 @@ pub fn lookup<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(object, |value, part| value.get(part))
 }
 
+/// The word for a JSON value in messages, which is the one that Go's decoder has.
+pub fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// A string of the metadata, or the empty string.
 pub fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or_default()

@@ -222,13 +222,15 @@ impl Found {
         let Some(object) = value.as_object() else {
             return match value {
                 Value::Null => Ok(Self::default()),
-                other => Err(not_an_object(typed::json_kind(other))),
+                other => Err(not_an_object(crate::object::json_kind(other))),
             };
         };
         let text = |field: &str| match object.get(field) {
             None | Some(Value::Null) => Ok(String::new()),
             Some(Value::String(text)) => Ok(text.clone()),
-            Some(other) => Err(format!("json: cannot unmarshal {} into Go struct field .{field} of type string", typed::json_kind(other))),
+            Some(other) => {
+                Err(format!("json: cannot unmarshal {} into Go struct field .{field} of type string", crate::object::json_kind(other)))
+            }
         };
         Ok(Self { api_version: text("apiVersion")?, kind: text("kind")? })
     }

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::object::json_kind;
 use crate::schema::{syntax, yaml};
 
 /// Reads JSON, or YAML where it does not look like JSON.
@@ -32,25 +33,13 @@ pub fn review(body: &[u8], asked: &str) -> Result<Value, String> {
         other => {
             return Err(format!(
                 "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-                word(other)
+                json_kind(other)
             ));
         }
     };
     is_asked(fields, asked)?;
     typed(fields, asked)?;
     Ok(value)
-}
-
-/// The word that Go's decoder has for a value.
-fn word(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Whether the answer is of the kind that was asked for; what it leaves out is taken to be so.
@@ -60,7 +49,7 @@ fn is_asked(fields: &Map<String, Value>, asked: &str) -> Result<(), String> {
         Some(Value::String(text)) => Ok(text.as_str()),
         Some(other) => Err(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{name} of type string",
-            word(other)
+            json_kind(other)
         )),
     };
     let (kind, version) = (text("kind")?, text("apiVersion")?);
@@ -111,7 +100,7 @@ const STATUS: &[(&str, Holds)] = &[
 fn typed(fields: &Map<String, Value>, asked: &str) -> Result<(), String> {
     let version = asked.rsplit('/').next().unwrap_or_default();
     let wrong = |value: &Value, of: &str, kind: &str| {
-        Err(format!("json: cannot unmarshal {} into Go struct field {of} of type {kind}", word(value)))
+        Err(format!("json: cannot unmarshal {} into Go struct field {of} of type {kind}", json_kind(value)))
     };
     let response = match fields.get("response") {
         None | Some(Value::Null) => return Ok(()),
@@ -130,7 +119,7 @@ fn check(fields: &Map<String, Value>, known: &[(&str, Holds)], of: &str, version
     for (name, holds) in known {
         let Some(value) = fields.get(*name).filter(|value| !value.is_null()) else { continue };
         let wrong = |value: &Value, kind: &str| {
-            Err(format!("json: cannot unmarshal {} into Go struct field {of}.{name} of type {kind}", word(value)))
+            Err(format!("json: cannot unmarshal {} into Go struct field {of}.{name} of type {kind}", json_kind(value)))
         };
         match (holds, value) {
             (Holds::Text(_), Value::String(_)) | (Holds::Flag, Value::Bool(_)) => {}

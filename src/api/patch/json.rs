@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::object::json_kind;
+
 use super::PatchError;
 
 /// How many operations one patch may have.
@@ -18,7 +20,9 @@ pub fn apply(document: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let operations = match patch {
         Value::Array(operations) => operations.as_slice(),
         Value::Null => &[],
-        other => return Err(undecodable(&format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", kind(other)))),
+        other => {
+            return Err(undecodable(&format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", json_kind(other))));
+        }
     };
     let operations = operations.iter().map(Operation::decode).collect::<Result<Vec<_>, _>>()?;
     if operations.len() > MAX_OPERATIONS {
@@ -50,18 +54,6 @@ fn undecodable(why: &str) -> PatchError {
     PatchError::BadRequest(format!("error decoding patch: {why}"))
 }
 
-/// The word Go's decoder has for a kind of JSON value.
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 struct Operation<'p> {
     op: &'p str,
     path: Option<&'p str>,
@@ -76,14 +68,17 @@ impl<'p> Operation<'p> {
             // A null operation decodes to one without members, which is then of no known kind.
             Value::Null => return Ok(Operation { op: "unknown", path: None, from: None, value: &Value::Null }),
             other => {
-                return Err(undecodable(&format!("json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp", kind(other))));
+                return Err(undecodable(&format!(
+                    "json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
+                    json_kind(other)
+                )));
             }
         };
         let text = |name: &str| match fields.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.as_str())),
             Some(other) => {
-                let found = kind(other);
+                let found = json_kind(other);
                 Err(undecodable(&format!("json: cannot unmarshal {found} into Go struct field jsonPatchOp.{name} of type string")))
             }
         };

@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 
 use super::decode::MAX_DEPTH;
 use super::error::Error;
-use super::scalar::{self, Precision, name_of};
+use super::scalar::{self, Precision};
 use super::table::{self, Field, Form, MAX_FIELDS, Message, MessageId, Table, Type};
 use super::wire::{FIXED64, put_bytes, put_int, put_nested, put_tag};
+use crate::object::json_kind;
 
 /// Writes an object as the content of a message.
 pub(super) fn put_message(out: &mut Vec<u8>, id: MessageId, value: &Value) -> Result<(), Error> {
@@ -18,7 +19,7 @@ pub(super) fn put_message(out: &mut Vec<u8>, id: MessageId, value: &Value) -> Re
     let message = encoder.table.message(id);
     match value {
         Value::Object(object) => encoder.message(out, message, object, MAX_DEPTH),
-        other => Err(Error::Value { message: message.name, field: "", problem: format!("expected an object, got {}", name_of(other)) }),
+        other => Err(Error::Value { message: message.name, field: "", problem: format!("expected an object, got {}", json_kind(other)) }),
     }
 }
 
@@ -41,7 +42,7 @@ impl Place {
     }
 
     fn expected(self, what: &str, value: &Value) -> Error {
-        self.error(format!("expected {what}, got {}", name_of(value)))
+        self.error(format!("expected {what}, got {}", json_kind(value)))
     }
 }
 

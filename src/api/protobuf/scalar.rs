@@ -4,6 +4,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::object::json_kind;
+
 use super::error::Error;
 use super::wire::{LENGTH, Reader, VARINT, put_bytes, put_int};
 
@@ -59,7 +61,7 @@ pub(super) fn put_time(out: &mut Vec<u8>, value: &Value, precision: Precision) -
     let text = match value {
         Value::Null => return Ok(()),
         Value::String(text) => text,
-        other => return Err(format!("expected a time, got {}", name_of(other))),
+        other => return Err(format!("expected a time, got {}", json_kind(other))),
     };
     let time: Timestamp = text.parse().map_err(|_| format!("parsing time {text:?}: not in RFC 3339 form"))?;
     let (mut seconds, mut nanos) = (time.as_second(), time.subsec_nanosecond());
@@ -100,7 +102,7 @@ pub(super) fn put_quantity(out: &mut Vec<u8>, value: &Value) -> Result<(), Strin
         Value::Null => put_bytes(out, 1, b"0"),
         Value::String(text) => put_bytes(out, 1, text.as_bytes()),
         Value::Number(number) => put_bytes(out, 1, number.to_string().as_bytes()),
-        other => return Err(format!("expected a quantity, got {}", name_of(other))),
+        other => return Err(format!("expected a quantity, got {}", json_kind(other))),
     }
     Ok(())
 }
@@ -144,7 +146,7 @@ pub(super) fn put_int_or_string(out: &mut Vec<u8>, value: &Value) -> Result<(), 
 /// A whole number, which JSON may have written with a point.
 pub(super) fn int64_of(value: &Value) -> Result<i64, String> {
     let Value::Number(number) = value else {
-        return Err(format!("expected a number, got {}", name_of(value)));
+        return Err(format!("expected a number, got {}", json_kind(value)));
     };
     match (number.as_i64(), number.as_f64()) {
         (Some(int), _) => Ok(int),
@@ -161,18 +163,6 @@ pub(super) fn int32_of(value: &Value) -> Result<i32, String> {
 /// A floating point number as Go prints it: without a point where there is nothing behind it.
 pub(super) fn double_from(float: f64) -> Value {
     if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 { Value::from(float as i64) } else { Value::from(float) }
-}
-
-/// What JSON calls such a value.
-pub(super) fn name_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 #[cfg(test)]

@@ -364,18 +364,6 @@ fn bytes(text: &str) -> Result<String, String> {
     }
 }
 
-/// JSON's word for a value, as messages have it.
-pub(super) fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 /// The type of a field, or of what is in its lists and maps, where the table has a name for it.
 fn go_type_of_field(owner: &str, field: &str, layers: usize) -> Option<String> {
     let whole = overlay::go_type(owner, field)?;
