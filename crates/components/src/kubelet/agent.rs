@@ -152,8 +152,9 @@ impl Agent {
         }
         let (sender, mail) = mpsc::unbounded_channel();
         workers.insert(uid.clone(), sender);
-        drop(workers);
+        // In one step with becoming its worker: whoever finds the worker here may clear away what nobody has taken.
         let left_behind = self.left_behind.lock().remove(&uid);
+        drop(workers);
         let worker = Worker::new(self.clone(), pod.clone(), mail, is_static, left_behind);
         let (agent, stop) = (self.clone(), self.stop.clone());
         tokio::spawn(async move {
