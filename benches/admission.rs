@@ -65,12 +65,21 @@ fn policies(count: usize, resource: &str, operations: &[&str]) -> Arc<Policies> 
 
 /// The same, for the objects that a selector selects.
 fn selecting(count: usize, resource: &str, operations: &[&str], selector: Value) -> Arc<Policies> {
+    made(count, resource, operations, |_| selector.clone())
+}
+
+/// Policies for Pods, each with a selector of its own.
+fn each_another(count: usize) -> Arc<Policies> {
+    made(count, "pods", &["CREATE"], |i| json!({"matchLabels": {"shard": i.to_string()}}))
+}
+
+fn made(count: usize, resource: &str, operations: &[&str], selector: impl Fn(usize) -> Value) -> Arc<Policies> {
     let policies = Policies::default();
     for i in 0..count {
         let name = format!("policy-{i:04}");
         let policy = json!({"kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
             "matchConstraints": {
-                "objectSelector": selector,
+                "objectSelector": selector(i),
                 "resourceRules": [{"operations": operations, "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}],
             },
             "validations": [
@@ -99,6 +108,7 @@ fn admission(criterion: &mut Criterion) {
         ("1000 policies for other resources", policies(1000, "widgets", &["CREATE", "UPDATE"])),
         ("1000 policies for other operations", policies(1000, "pods", &["DELETE"])),
         ("1000 policies for other objects", selecting(1000, "pods", &["CREATE"], json!({"matchLabels": {"team": "other"}}))),
+        ("1000 policies for each another object", each_another(1000)),
         // What the others are measured against: the request and its trace are made and dropped all the same.
         ("no policy at all", policies(0, "pods", &[])),
     ];

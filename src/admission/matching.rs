@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Cluster, Operation, Write};
 use crate::object::Object;
-use crate::object::selector::LabelSelector;
+use crate::object::selector::{LabelSelector, Requirement};
 use crate::registry::Resource;
 use crate::status::Status;
 
@@ -53,6 +53,15 @@ pub enum Match {
     No(Cow<'static, str>),
 }
 
+/// A label without which criteria do not match.
+#[derive(Clone, Copy, Debug)]
+pub enum Need<'a> {
+    /// On the object as it was or as it will be.
+    OfObject(&'a Requirement),
+    /// On the namespace it is in.
+    OfNamespace(&'a Requirement),
+}
+
 /// What criteria ask of the cluster about one write, looked up at most once however many criteria ask. A write keeps its namespace and
 /// its resource while mutating steps change its object.
 pub struct Surroundings<'a> {
@@ -69,6 +78,11 @@ impl<'a> Surroundings<'a> {
 
     fn namespace(&self, write: &Write) -> Option<&Arc<Object>> {
         self.namespace.get_or_init(|| self.cluster.namespace(&write.namespace)).as_ref()
+    }
+
+    /// The namespace whose labels decide about a write: none for what is in no namespace, and none if it cannot be found.
+    pub fn selecting_namespace(&self, write: &Write) -> Option<&Arc<Object>> {
+        write.resource.namespaced.then(|| self.namespace(write)).flatten()
     }
 
     fn equivalents(&self, write: &Write) -> &[Arc<Resource>] {
@@ -160,6 +174,11 @@ impl Criteria {
             objects: LabelSelector::from_value(&value["objectSelector"]).unwrap_or_default(),
             ..Criteria::default()
         }
+    }
+
+    /// A label without which nothing matches, if the selectors name one.
+    pub fn need(&self) -> Option<Need<'_>> {
+        self.objects.needed().map(Need::OfObject).or_else(|| self.namespaces.needed().map(Need::OfNamespace))
     }
 
     /// Tells every plural and operation that the rules name; a wildcard plural as it stands.

@@ -63,6 +63,11 @@ impl LabelSelector {
         self.0.is_empty()
     }
 
+    /// A label without which it selects nothing, if there is one; no values mean any.
+    pub fn needed(&self) -> Option<&Requirement> {
+        self.0.iter().find(|requirement| matches!(requirement.operator, Operator::In | Operator::Exists))
+    }
+
     /// Whether labels satisfy it; `get` finds a label's value.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| {

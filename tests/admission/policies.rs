@@ -307,3 +307,64 @@ async fn a_variable_that_fails_is_named_and_an_unknown_kind_of_parameters_is_the
         "configmaps \"w\" is forbidden: ValidatingAdmissionPolicy 'unknown' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'nope.io/v1, Kind=Nope'"
     );
 }
+
+#[tokio::test]
+async fn a_hundred_policies_with_selectors_are_told_apart_exactly() {
+    let (_server, client) = server().await;
+    // Each policy leaves its name in the object.
+    let add = |name: String, selectors: Value, binding: Value| {
+        let client = client.clone();
+        async move {
+            let rules =
+                json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
+            let mut constraints = selectors;
+            constraints["resourceRules"] = rules;
+            let expression = format!("Object{{data: {{'{name}': 'was here'}}}}");
+            let mutations = json!([{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}]);
+            policy(
+                &client,
+                "MutatingAdmissionPolicy",
+                &name,
+                json!({"matchConstraints": constraints, "mutations": mutations}),
+                json!({"matchResources": binding}),
+            )
+            .await;
+        }
+    };
+    let object = |labels: Value| json!({"objectSelector": {"matchLabels": labels}});
+    let expression =
+        |operator: &str, values: Value| json!({"matchExpressions": [{"key": "shard", "operator": operator, "values": values}]});
+    for number in 0..90 {
+        add(format!("shard-{number}"), object(json!({"shard": number.to_string()})), json!({})).await;
+    }
+    let namespace = |name: &str| json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}});
+    for (name, constraints, binding) in [
+        ("any-shard", json!({"objectSelector": expression("Exists", Value::Null)}), json!({})),
+        ("not-one", json!({"objectSelector": expression("NotIn", json!(["1"]))}), json!({})),
+        ("one-or-two", json!({"objectSelector": expression("In", json!(["1", "2"]))}), json!({})),
+        ("home", namespace("default"), json!({})),
+        ("away", namespace("kube-system"), json!({})),
+        ("binding-of-one", json!({}), object(json!({"shard": "1"}))),
+        ("binding-away", json!({}), namespace("kube-system")),
+        ("everything", json!({}), json!({})),
+    ] {
+        add(name.to_owned(), constraints, binding).await;
+    }
+    let touched = |object: &Value| object["data"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let with = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}});
+    let one = create(&configmaps(&client), with("one", json!({"shard": "1"}))).await.unwrap();
+    assert_eq!(touched(&one), ["any-shard", "binding-of-one", "everything", "home", "one-or-two", "shard-1"]);
+    let none = create(&configmaps(&client), with("none", json!({}))).await.unwrap();
+    assert_eq!(touched(&none), ["everything", "home", "not-one"]);
+    let last = create(&configmaps(&client), with("last", json!({"shard": "89", "a": "b"}))).await.unwrap();
+    assert_eq!(touched(&last), ["any-shard", "everything", "home", "not-one", "shard-89"]);
+    let elsewhere = api(&client, "", "v1", "ConfigMap", "configmaps", Some("kube-system"));
+    let away = create(&elsewhere, with("away", json!({"shard": "1"}))).await.unwrap();
+    assert_eq!(touched(&away), ["any-shard", "away", "binding-away", "binding-of-one", "everything", "one-or-two", "shard-1"]);
+    // What it was counts as well as what it becomes.
+    let mut moved = with("one", json!({"shard": "2"}));
+    moved["metadata"]["resourceVersion"] = one["metadata"]["resourceVersion"].clone();
+    let moved = configmaps(&client).replace("one", &Default::default(), &serde_json::from_value(moved).unwrap()).await.unwrap();
+    let moved = serde_json::to_value(moved).unwrap();
+    assert_eq!(touched(&moved), ["any-shard", "binding-of-one", "everything", "home", "not-one", "one-or-two", "shard-1", "shard-2"]);
+}

@@ -13,7 +13,7 @@ use super::definition::{Binding, Mutation, Policy};
 use super::snapshot::{Policies, Snapshot};
 use super::{Applies, Denial, Evaluator, params, validating};
 use crate::admission::matching::Surroundings;
-use crate::admission::passed::{NO_RULE, Passed};
+use crate::admission::passed::Passed;
 use crate::admission::review::Versioned;
 use crate::admission::{Mutate, Operation, Write, diff, matching};
 use crate::api::apply::typed::{Type, merge, validate};
@@ -100,11 +100,9 @@ impl Run<'_> {
     async fn invocations<'s>(&mut self, snapshot: &'s Snapshot, write: &Write) -> Vec<Invocation<'s>> {
         let around = Surroundings::new(&self.evaluator.cluster);
         let mut passed = Passed::new("mutate");
-        let (mut candidates, mut found) = (0, Vec::new());
+        let mut found = Vec::new();
         let is_exempt = matching::is_exempt(write);
-        for position in snapshot.index.candidates(&write.resource.plural, write.operation) {
-            candidates += 1;
-            let bound = &snapshot.bound[position];
+        for bound in snapshot.candidates(write, &around, &mut passed) {
             let policy = &bound.policy;
             if is_exempt && !policy.is_static {
                 continue;
@@ -131,7 +129,6 @@ impl Run<'_> {
                 }
             }
         }
-        passed.many(snapshot.bound.len() - candidates, NO_RULE);
         passed.tell("policies", write);
         found
     }

@@ -9,7 +9,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::definition::{Binding, Policy};
-use crate::admission::index::Index;
+use crate::admission::Write;
+use crate::admission::index::{Candidates, Index};
+use crate::admission::matching::{Need, Surroundings};
+use crate::admission::passed::{NO_RULE, Passed};
 use crate::object::Object;
 use crate::watch::Observer;
 
@@ -29,6 +32,33 @@ pub struct Snapshot {
     pub bound: Vec<Bound>,
     /// Which could be about a resource.
     pub index: Index,
+}
+
+impl Bound {
+    /// The labels of which a request must have one for the policy to be evaluated; none if it may be without.
+    fn needs(&self) -> Vec<Need<'_>> {
+        match self.policy.criteria.need() {
+            Some(need) => vec![need],
+            // A kind of parameters that is not there is an error of the policy, under whatever binding.
+            None if self.policy.param_kind.is_some() => Vec::new(),
+            None => self.bindings.iter().map(|binding| binding.criteria.as_ref()?.need()).collect::<Option<_>>().unwrap_or_default(),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Those that could be about a write; of all others `passed` is told how many there are.
+    pub fn candidates<'s>(
+        &'s self,
+        write: &Write,
+        around: &Surroundings<'_>,
+        passed: &mut Passed,
+    ) -> impl Iterator<Item = &'s Bound> + use<'s> {
+        let Candidates { positions, unselected } = self.index.candidates(write, around);
+        passed.many(unselected, "the selectors ask for other labels");
+        passed.many(self.bound.len() - positions.len() - unselected, NO_RULE);
+        positions.into_iter().map(|position| &self.bound[position as usize])
+    }
 }
 
 /// Policies of one sort and their bindings.
@@ -87,7 +117,7 @@ impl Policies {
             .values()
             .filter_map(|policy| Some(Bound { policy: policy.clone(), bindings: by_policy.get(&*policy.name)?.clone() }));
         let bound: Vec<Bound> = bound.collect();
-        let index = Index::new(bound.iter().map(|b| &b.policy.criteria));
+        let index = Index::with_needs(bound.iter().map(|bound| (&bound.policy.criteria, bound.needs())));
         self.snapshot.store(Arc::new(Snapshot { bound, index }));
     }
 }

@@ -14,7 +14,7 @@ use super::snapshot::Policies;
 use super::{Applies, Denial, Evaluator, check, params};
 use crate::admission::expression::{Input, failure};
 use crate::admission::matching::Surroundings;
-use crate::admission::passed::{NO_RULE, Passed};
+use crate::admission::passed::Passed;
 use crate::admission::review::Versioned;
 use crate::admission::{Validate, Write, matching};
 use crate::registry::Resource;
@@ -64,10 +64,7 @@ impl Validate for ValidatingAdmissionPolicy {
             let mut jobs = Vec::new();
             let around = Surroundings::new(&self.evaluator.cluster);
             let mut passed = Passed::new("validate");
-            let mut candidates = 0;
-            for position in snapshot.index.candidates(&write.resource.plural, write.operation) {
-                candidates += 1;
-                let bound = &snapshot.bound[position];
+            for bound in snapshot.candidates(write, &around, &mut passed) {
                 let policy = &*bound.policy;
                 if is_exempt && !policy.is_static {
                     continue;
@@ -96,7 +93,6 @@ impl Validate for ValidatingAdmissionPolicy {
                     });
                 }
             }
-            passed.many(snapshot.bound.len() - candidates, NO_RULE);
             passed.tell("policies", write);
             if jobs.is_empty() {
                 return Ok(());

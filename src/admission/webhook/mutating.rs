@@ -45,11 +45,10 @@ impl Mutate for MutatingAdmissionWebhook {
             let snapshot = self.hooks.load();
             let around = Surroundings::new(&self.caller.cluster);
             let mut passed = Passed::new("mutate");
-            let mut candidates = 0;
             let is_exempt = matching::is_exempt(write);
-            let (plural, operation) = (write.resource.plural.clone(), write.operation);
-            for position in snapshot.index.candidates(&plural, operation) {
-                candidates += 1;
+            let candidates = snapshot.index.about(&write.resource.plural, write.operation);
+            passed.many(snapshot.hooks.len() - candidates.len(), NO_RULE);
+            for position in candidates.into_iter().map(|position| position as usize) {
                 let hook = &snapshot.hooks[position];
                 if is_exempt && !hook.is_static {
                     continue;
@@ -69,7 +68,6 @@ impl Mutate for MutatingAdmissionWebhook {
                     write.reinvocation.webhooks.invoked(hook.id.clone());
                 }
             }
-            passed.many(snapshot.hooks.len() - candidates, NO_RULE);
             passed.tell("webhooks", write);
             write.reinvocation.webhooks.end(round, write.object.as_ref());
             Ok(())

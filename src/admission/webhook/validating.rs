@@ -39,11 +39,11 @@ impl Validate for ValidatingAdmissionWebhook {
             let mut called = Vec::new();
             let around = Surroundings::new(&self.caller.cluster);
             let mut passed = Passed::new("validate");
-            let mut candidates = 0;
             let is_exempt = matching::is_exempt(write);
-            for position in snapshot.index.candidates(&write.resource.plural, write.operation) {
-                candidates += 1;
-                let hook = &snapshot.hooks[position];
+            let candidates = snapshot.index.about(&write.resource.plural, write.operation);
+            passed.many(snapshot.hooks.len() - candidates.len(), NO_RULE);
+            for position in candidates {
+                let hook = &snapshot.hooks[position as usize];
                 if is_exempt && !hook.is_static {
                     continue;
                 }
@@ -51,7 +51,6 @@ impl Validate for ValidatingAdmissionWebhook {
                     called.push((hook.clone(), resource));
                 }
             }
-            passed.many(snapshot.hooks.len() - candidates, NO_RULE);
             passed.tell("webhooks", write);
             let calls = called.iter().enumerate().map(|(index, (hook, resource))| self.invoke(hook, index, resource, write));
             join_all(calls).await.into_iter().collect()
