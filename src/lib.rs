@@ -1,5 +1,8 @@
 //! Usher: a Kubernetes-compatible API server and admission gateway in one binary.
 
+// It panics when the reader has gone; `cli::output` prints.
+#![warn(clippy::print_stdout)]
+
 pub mod admission;
 pub mod aggregator;
 pub mod api;

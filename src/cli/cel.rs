@@ -86,7 +86,7 @@ fn check(path: &std::path::Path, version: Option<&str>, expression: &str) -> Res
     let environment = Environment::kubernetes().schema_variable("self", schema.clone()).schema_variable("oldSelf", schema);
     let program = environment.compile(expression).map_err(|e| e.to_string())?;
     let cost = program.cost_estimate();
-    println!("type {}, estimated cost {} to {}", program.output_type(), cost.min, cost.max);
+    super::output::line(&format!("type {}, estimated cost {} to {}", program.output_type(), cost.min, cost.max))?;
     if cost.max > STATIC_ESTIMATED_COST_LIMIT {
         return Err(format!(
             "the estimated cost is over the limit of {STATIC_ESTIMATED_COST_LIMIT}: simplify the expression, or bound what it loops over with maxItems, maxProperties and maxLength"

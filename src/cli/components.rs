@@ -55,7 +55,7 @@ impl Component {
                 ..Options::default()
             };
             let running = usher_components::start(&selection, Arc::new(client), Clock::system(), options).map_err(|e| e.to_string())?;
-            println!("running {}", running.running().join(", "));
+            super::output::tell(&format!("running {}", running.running().join(", ")));
             super::up::wait_for_signal().await
         })?;
         runtime.shutdown_timeout(Duration::from_secs(2));

@@ -50,6 +50,12 @@ pub fn line(text: &str) -> Result<(), String> {
     print(&format!("{text}\n"))
 }
 
+/// Prints a line for whoever listens. A server serves on if nobody does.
+pub fn tell(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
 /// What the output can show.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {

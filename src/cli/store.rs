@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use futures::AsyncReadExt;
 
 use super::client::{Reach, block_on};
+use super::output;
 use crate::store::At;
 use crate::store::redb::operations;
 
@@ -47,8 +48,7 @@ impl Snapshot {
             Snapshot::Save { file, reach } => block_on(save(file, reach)),
             Snapshot::Restore { file, data_dir } => {
                 let report = operations::restore(&file, &data_dir).map_err(|e| e.to_string())?;
-                println!("restored {} to {}: {}", file.display(), data_dir.display(), told(&report));
-                Ok(())
+                output::line(&format!("restored {} to {}: {}", file.display(), data_dir.display(), told(&report)))
             }
         }
     }
@@ -86,8 +86,7 @@ async fn save(path: PathBuf, reach: Reach) -> Result<(), String> {
         let _ = std::fs::remove_file(&path);
     }
     copied?;
-    println!("saved {} ({total} bytes)", path.display());
-    Ok(())
+    output::line(&format!("saved {} ({total} bytes)", path.display()))
 }
 
 /// Look into a store that no server has open.
@@ -123,7 +122,7 @@ impl Store {
             Store::Check(which) => {
                 let report = operations::check(&file(&which.data_dir)).map_err(|e| e.to_string())?;
                 let path = file(&which.data_dir);
-                println!("{}: {}", path.display(), told(&report));
+                output::line(&format!("{}: {}", path.display(), told(&report)))?;
                 match report.problems.as_slice() {
                     [] => Ok(()),
                     problems => Err(format!("{} is damaged:\n  {}", path.display(), problems.join("\n  "))),
@@ -162,7 +161,6 @@ impl Fork {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
         operations::fork(&self.which.data_dir, &self.to).map_err(|e| e.to_string())?;
-        println!("forked {} to {}", self.which.data_dir.display(), self.to.display());
-        Ok(())
+        output::line(&format!("forked {} to {}", self.which.data_dir.display(), self.to.display()))
     }
 }

@@ -364,7 +364,7 @@ impl Up {
         let pki = server.pki();
         kubeconfig::write(&path, &kubeconfig::text(&pki.ca, &url, "kubernetes-admin", &pki.admin, &pki.admin_key))?;
         let shown = std::path::absolute(&path).unwrap_or(path);
-        println!("ready in {} ms  {url}  KUBECONFIG={}", start.elapsed().as_millis(), shown.display());
+        super::output::tell(&format!("ready in {} ms  {url}  KUBECONFIG={}", start.elapsed().as_millis(), shown.display()));
         wait_for_signal().await?;
         server.stop().await;
         Ok(())

@@ -13,6 +13,7 @@ use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::session::{Answer, Session};
+use crate::cli::output;
 
 /// Answers lines until there are no more.
 pub fn run(session: Session, history: Option<PathBuf>) -> Result<(), String> {
@@ -23,10 +24,10 @@ fn piped(session: &Session) -> Result<(), String> {
     let mut failed = 0;
     for line in std::io::stdin().lock().lines() {
         match session.answer(&line.map_err(|e| format!("cannot read: {e}"))?) {
-            Answer::Text(text) => println!("{text}"),
+            Answer::Text(text) => output::line(&text)?,
             Answer::Failed(text) => {
                 failed += 1;
-                println!("{text}");
+                output::line(&text)?;
             }
             Answer::Nothing => {}
             Answer::Quit => break,
@@ -66,7 +67,7 @@ fn terminal(session: Session, history: Option<PathBuf>) -> Result<(), String> {
         // The first time there is none.
         let _ = editor.load_history(path);
     }
-    println!("Type an expression, or :help. Tab completes, Ctrl-R searches, Ctrl-D leaves.");
+    output::line("Type an expression, or :help. Tab completes, Ctrl-R searches, Ctrl-D leaves.")?;
     loop {
         let line = match editor.readline("cel> ") {
             Ok(line) => line,
@@ -78,7 +79,7 @@ fn terminal(session: Session, history: Option<PathBuf>) -> Result<(), String> {
             let _ = editor.add_history_entry(line.as_str());
         }
         match editor.helper().map_or(Answer::Quit, |prompt| prompt.0.answer(&line)) {
-            Answer::Text(text) | Answer::Failed(text) => println!("{text}"),
+            Answer::Text(text) | Answer::Failed(text) => output::line(&text)?,
             Answer::Nothing => {}
             Answer::Quit => break,
         }
