@@ -202,7 +202,9 @@ impl usher_cel::Authorizer for RequestAuthorizer {
         let attributes = Attributes { user, info: Arc::new(info) };
         // Expressions are evaluated in one go: an authoriser that has to ask somebody else first cannot take part.
         match self.chain.decide(&attributes).now_or_never() {
-            Some(decision) => Decision { allowed: decision.is_allow(), reason: decision.reason().to_owned(), error: None },
+            Some(decision) => {
+                Decision { allowed: decision.is_allow(), reason: decision.reason().to_owned(), error: decision.error().map(str::to_owned) }
+            }
             None => Decision { allowed: false, reason: String::new(), error: Some("the authorizer did not answer at once".into()) },
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::authn::bearer::Bearer;
 use crate::authn::keys::ServiceAccountKeys;
 use crate::authn::{Now, Objects};
-use crate::authz::{Attributes, Authorizer, Decision};
+use crate::authz::{Attributes, Authorizer};
 use crate::object::selector::{FieldSelector, LabelSelector};
 use crate::request::{RequestInfo, User};
 use crate::status::{FieldError, Status};
@@ -98,14 +98,15 @@ impl Reviews {
         let decision = self.authorizer.decide(&Attributes { user, info }).await;
         let mut status = Map::new();
         status.insert("allowed".into(), decision.is_allow().into());
-        if matches!(decision, Decision::Deny(_)) {
+        if decision.denies() {
             status.insert("denied".into(), true.into());
         }
         if !decision.reason().is_empty() {
             status.insert("reason".into(), decision.reason().into());
         }
-        if !ignored.is_empty() {
-            status.insert("evaluationError".into(), ignored.join("; ").into());
+        let errors: Vec<&str> = decision.error().into_iter().chain(ignored.iter().map(String::as_str)).collect();
+        if !errors.is_empty() {
+            status.insert("evaluationError".into(), errors.join("; ").into());
         }
         answer(&mut body, AUTHORIZATION, kind, status.into());
         Ok(body)

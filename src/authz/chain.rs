@@ -1,7 +1,8 @@
 //! The authorisers in order, each under a name: the mode's, or the one that a configuration gives it. The first that allows or
 //! denies decides; who that was and by what can be asked for, so that a trace can tell why. Where nobody does, the reason says
-//! by name what each of them had to say. A chain is itself an authoriser, and can be replaced while in use.
+//! by name what each of them had to say, unless one of them failed: it might have allowed, so that is an error. A chain is itself an authoriser, and can be replaced while in use.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -45,11 +46,37 @@ impl Chain {
     }
 }
 
-/// Adds to the reasons what one of the chain had to say.
-fn note(reasons: &mut String, name: &str, reason: &str) {
-    if !reason.is_empty() {
-        let end = if reasons.is_empty() { "" } else { "\n" };
-        reasons.extend([end, name, ": ", reason]);
+/// What those had to say who did not decide.
+#[derive(Default)]
+struct Undecided {
+    reasons: String,
+    errors: Vec<Cow<'static, str>>,
+}
+
+impl Undecided {
+    /// Takes note of a decision that leaves it to the next; gives back one that does not.
+    fn note(&mut self, name: &str, decision: Decision) -> Option<Decision> {
+        match decision {
+            Decision::NoOpinion(reason) if reason.is_empty() => None,
+            Decision::NoOpinion(reason) => {
+                let end = if self.reasons.is_empty() { "" } else { "\n" };
+                self.reasons.extend([end, name, ": ", &*reason]);
+                None
+            }
+            Decision::Failed { error, denies: false } => {
+                self.errors.push(error);
+                None
+            }
+            decided => Some(decided),
+        }
+    }
+
+    fn into_decision(mut self) -> Decision {
+        match self.errors.len() {
+            0 => Decision::NoOpinion(self.reasons.into()),
+            1 => Decision::Failed { error: self.errors.remove(0), denies: false },
+            _ => Decision::Failed { error: format!("[{}]", self.errors.join(", ")).into(), denies: false },
+        }
     }
 }
 
@@ -61,14 +88,13 @@ impl Authorizer for Chain {
     fn decide<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             let authorizers = self.authorizers.load_full();
-            let mut reasons = String::new();
+            let mut undecided = Undecided::default();
             for Named { name, authorizer } in authorizers.iter() {
-                match authorizer.decide(attributes).await {
-                    Decision::NoOpinion(reason) => note(&mut reasons, name, &reason),
-                    decided => return decided,
+                if let Some(decided) = undecided.note(name, authorizer.decide(attributes).await) {
+                    return decided;
                 }
             }
-            Decision::NoOpinion(reasons.into())
+            undecided.into_decision()
         })
     }
 
@@ -76,21 +102,23 @@ impl Authorizer for Chain {
     fn explain<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Explained> {
         Box::pin(async move {
             let authorizers = self.authorizers.load_full();
-            let mut reasons = String::new();
+            let mut undecided = Undecided::default();
             let mut opinions = Map::new();
             for Named { name, authorizer } in authorizers.iter() {
-                let explained = authorizer.explain(attributes).await;
-                let Decision::NoOpinion(reason) = &explained.decision else { return explained };
-                note(&mut reasons, name, reason);
-                if !reason.is_empty() {
-                    opinions.insert(explained.by.to_owned(), reason.to_string().into());
+                let Explained { decision, by, detail } = authorizer.explain(attributes).await;
+                let said = decision.error().unwrap_or(decision.reason());
+                if !said.is_empty() {
+                    opinions.insert(by.to_owned(), said.into());
+                }
+                if let Some(decision) = undecided.note(name, decision) {
+                    return Explained { decision, by, detail };
                 }
             }
             let mut detail = Map::new();
             if !opinions.is_empty() {
                 detail.insert("opinions".to_owned(), opinions.into());
             }
-            Explained { decision: Decision::NoOpinion(reasons.into()), by: self.name(), detail }
+            Explained { decision: undecided.into_decision(), by: self.name(), detail }
         })
     }
 
@@ -141,6 +169,32 @@ mod tests {
         assert!(chain.decide(&ask(&["system:masters"])).await.is_allow());
         let explained = chain.explain(&ask(&[])).await;
         assert_eq!((explained.decision, explained.by), (Decision::Deny("never".into()), "never"));
+    }
+
+    struct Failing {
+        denies: bool,
+    }
+
+    impl Authorizer for Failing {
+        fn name(&self) -> &'static str {
+            "Failing"
+        }
+
+        fn decide<'a>(&'a self, _: &'a Attributes) -> BoxFuture<'a, Decision> {
+            Box::pin(std::future::ready(Decision::Failed { error: "out of order".into(), denies: self.denies }))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_an_error_unless_somebody_else_decides() {
+        let open = || -> Arc<dyn Authorizer> { Arc::new(Failing { denies: false }) };
+        let decide = async |authorizers| Chain::new(authorizers).decide(&ask(&[])).await;
+        assert!(decide(vec![open(), Arc::new(AlwaysAllow)]).await.is_allow());
+        assert_eq!(decide(vec![open(), Arc::new(Never)]).await, Decision::Deny("never".into()));
+        assert_eq!(decide(vec![open(), Arc::new(AlwaysDeny)]).await.error(), Some("out of order"));
+        assert_eq!(decide(vec![open(), open()]).await.error(), Some("[out of order, out of order]"));
+        let closed = decide(vec![Arc::new(Failing { denies: true }), Arc::new(AlwaysAllow)]).await;
+        assert!(closed.denies() && closed.error().is_some());
     }
 
     #[tokio::test]

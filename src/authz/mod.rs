@@ -41,6 +41,13 @@ pub enum Decision {
     Deny(Cow<'static, str>),
     /// Nothing to say; the reason goes to the trace.
     NoOpinion(Cow<'static, str>),
+    /// It could not be found out.
+    Failed {
+        /// What went wrong.
+        error: Cow<'static, str>,
+        /// Whether that is a no, whatever others say.
+        denies: bool,
+    },
 }
 
 impl Decision {
@@ -53,7 +60,21 @@ impl Decision {
     pub fn reason(&self) -> &str {
         match self {
             Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
+            Decision::Failed { .. } => "",
         }
+    }
+
+    /// What kept it from being found out.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Decision::Failed { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a no, whatever others say.
+    pub fn denies(&self) -> bool {
+        matches!(self, Decision::Deny(_) | Decision::Failed { denies: true, .. })
     }
 }
 

@@ -22,7 +22,7 @@ const MAX_REMEMBERED_BYTES: usize = 10_000;
 /// What happens when the webhook cannot be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// The next authoriser decides.
+    /// The next authoriser decides; if none does, the request ends with the error.
     #[default]
     NoOpinion,
     /// No.
@@ -75,8 +75,9 @@ impl WebhookAuthorizer {
         let spec = spec(&attributes.user, &attributes.info);
         // One condition that does not hold is enough, even if another one cannot be evaluated.
         let mut failed = None;
+        let seen = if self.settings.match_conditions.is_empty() { Value::Null } else { with_empty(&spec) };
         for condition in &self.settings.match_conditions {
-            match condition.holds(&spec) {
+            match condition.holds(&seen) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Decision::NoOpinion("".into())),
                 Err(error) => failed = failed.or(Some(error)),
@@ -94,7 +95,7 @@ impl WebhookAuthorizer {
             return Ok(decision);
         }
         let review = self.review(spec);
-        let decision = read(&self.client.post(&review).await?["status"])?;
+        let decision = read(&self.client.post(&review).await?)?;
         let seconds = if decision.is_allow() { self.settings.authorized_seconds } else { self.settings.unauthorized_seconds };
         if seconds > 0 && text.len() <= MAX_REMEMBERED_BYTES {
             self.answers.insert(key, (now + seconds, decision.clone()));
@@ -118,12 +119,21 @@ impl WebhookAuthorizer {
     }
 }
 
-fn read(status: &Value) -> Result<Decision, String> {
-    let allowed = status["allowed"].as_bool().ok_or("the webhook's answer has no status.allowed")?;
-    let denied = status["denied"].as_bool().unwrap_or(false);
+fn read(answer: &Value) -> Result<Decision, String> {
+    let status = match answer.as_object() {
+        Some(review) => review.get("status").unwrap_or(&Value::Null),
+        None => return Err("the webhook's answer is no SubjectAccessReview".into()),
+    };
+    let flag = |name: &str| match &status[name] {
+        Value::Null => Ok(false),
+        value => value.as_bool().ok_or_else(|| format!("the webhook's answer has no true or false in status.{name}")),
+    };
+    let (allowed, denied) = (flag("allowed")?, flag("denied")?);
     let reason = status["reason"].as_str().unwrap_or_default().to_owned().into();
     match (allowed, denied) {
-        (true, true) => Err("webhook subject access review returned both allow and deny response".into()),
+        (true, true) => {
+            Ok(Decision::Failed { error: "webhook subject access review returned both allow and deny response".into(), denies: true })
+        }
         (true, false) => Ok(Decision::Allow(reason)),
         (false, true) => Ok(Decision::Deny(reason)),
         (false, false) => Ok(Decision::NoOpinion(reason)),
@@ -172,6 +182,23 @@ pub fn spec(user: &User, info: &RequestInfo) -> Value {
     spec.into()
 }
 
+/// The question as match conditions see it: with every attribute, also those that are empty.
+fn with_empty(spec: &Value) -> Value {
+    let mut seen = json!({"user": "", "groups": [], "uid": "", "extra": {}});
+    let attributes = |names: &[&str], given: &Value| -> Value {
+        let empty: Map<_, _> = names.iter().map(|name| ((*name).to_owned(), "".into())).collect();
+        empty.into_iter().chain(given.as_object().cloned().unwrap_or_default()).collect()
+    };
+    for (key, given) in spec.as_object().into_iter().flatten() {
+        seen[key] = match key.as_str() {
+            "resourceAttributes" => attributes(&["namespace", "verb", "group", "version", "resource", "subresource", "name"], given),
+            "nonResourceAttributes" => attributes(&["verb", "path"], given),
+            _ => given.clone(),
+        };
+    }
+    seen
+}
+
 /// The terms of a field selector as requirements. What cannot be read is left out: less is then known, never more.
 fn fields(selector: &str) -> Vec<Value> {
     let term = |term: &str| {
@@ -218,10 +245,7 @@ impl Authorizer for WebhookAuthorizer {
                 Err(error) => {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(%error, "the authorisation webhook failed");
-                    match self.settings.failure_policy {
-                        FailurePolicy::NoOpinion => Decision::NoOpinion(error.into()),
-                        FailurePolicy::Deny => Decision::Deny(error.into()),
-                    }
+                    Decision::Failed { error: error.into(), denies: self.settings.failure_policy == FailurePolicy::Deny }
                 }
             }
         })
@@ -289,13 +313,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_webhook_has_no_opinion_or_denies_as_configured() {
+    async fn a_failing_webhook_leaves_it_to_others_or_denies_as_configured() {
         let (server, clock) = (server().await, Clock::at(0));
-        for user in ["broken", "both"] {
-            let open = webhook(&server, Settings::default(), &clock);
-            assert!(matches!(open.decide(&ask(user, "/api", "")).await, Decision::NoOpinion(_)));
-            let closed = webhook(&server, Settings { failure_policy: FailurePolicy::Deny, ..Settings::default() }, &clock);
-            assert!(matches!(closed.decide(&ask(user, "/api", "")).await, Decision::Deny(_)));
+        let open = webhook(&server, Settings::default(), &clock);
+        let closed = webhook(&server, Settings { failure_policy: FailurePolicy::Deny, ..Settings::default() }, &clock);
+        for (webhook, user, denies) in [(&open, "broken", false), (&closed, "broken", true), (&open, "both", true), (&closed, "both", true)]
+        {
+            let decision = webhook.decide(&ask(user, "/api", "")).await;
+            assert!(decision.error().is_some(), "{user}: {decision:?}");
+            assert_eq!(decision.denies(), denies, "{user}");
         }
     }
 
@@ -307,6 +333,7 @@ mod tests {
         let webhook = webhook(&server, Settings { match_conditions, ..Settings::default() }, &clock);
         assert_eq!(webhook.decide(&ask("yes", "/api/v1/namespaces/b/pods", "")).await, Decision::NoOpinion("".into()));
         assert_eq!(webhook.decide(&ask("yes", "/metrics", "")).await, Decision::NoOpinion("".into()));
+        assert_eq!(webhook.decide(&ask("yes", "/api/v1/pods", "")).await, Decision::NoOpinion("".into()), "in no namespace");
         assert_eq!(server.calls.load(Ordering::SeqCst), 0);
         assert!(webhook.decide(&ask("yes", "/api/v1/namespaces/a/pods", "")).await.is_allow());
     }

@@ -157,10 +157,20 @@ async fn a_webhook_decides_what_its_conditions_concern_and_roles_decide_the_rest
     assert_eq!(webhook.calls(), calls);
     // It fails: the next authoriser decides, or nobody does, as configured; a change of the file counts without a restart.
     assert_eq!(door.get_as("broken", &[], guarded).await.0, 200);
-    assert_eq!(door.get_as("wrong-shape", &[], guarded).await.0, 403);
+    let (code, body) = door.get_as("wrong-shape", &[], guarded).await;
+    assert_eq!(code, 500, "{body}");
     std::fs::write(&file, configuration(&kubeconfig, "Deny", true)).unwrap();
-    eventually(async || door.get_as("broken", &[], guarded).await.0 == 403).await;
-    assert_eq!(door.get_as("both", &[], guarded).await.0, 403);
+    eventually(async || door.get_as("broken", &[], guarded).await.0 == 500).await;
+    let response = door.admin().get(format!("{}{guarded}", door.base)).header("impersonate-user", "both").send().await.unwrap();
+    assert_eq!(response.status(), 500);
+    assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+    assert_eq!(
+        response.text().await.unwrap(),
+        format!(
+            "Internal Server Error: \"{}\": webhook subject access review returned both allow and deny response\n",
+            guarded.replace('&', "&amp;")
+        )
+    );
     assert_eq!(door.get_as("yes", &["g"], guarded).await.0, 200);
     std::fs::write(&file, configuration(&kubeconfig, "Deny", false)).unwrap();
     eventually(async || door.get_as("no", &[], "/api/v1/namespaces/default/pods").await.0 == 403).await;

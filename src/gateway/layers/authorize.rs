@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::response::Response;
-use http::Request;
+use axum::response::{IntoResponse, Response};
+use http::{Request, StatusCode, Uri, header};
 use serde_json::{Value, json};
 
 use super::{Layer, Next, Refused, context};
@@ -27,11 +27,19 @@ impl Layer for Authorize {
         let Explained { decision, by, mut detail } = gateway.authorizer.explain(&attributes).await;
         detail.insert("authorizer".to_owned(), by.into());
         let allowed = decision.is_allow();
-        let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = decision;
-        context.trace.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
         if !allowed {
             detail.insert("needed".to_owned(), needed(&context.info));
         }
+        let reason = match decision {
+            Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
+            Decision::Failed { error, .. } => {
+                context.trace.annotate("authorization.k8s.io/reason", "internal error");
+                detail.insert("because".to_owned(), error.to_string().into());
+                context.trace.step_with("authorize", by, "failed", since, Some(detail.into()));
+                return Ok(failed(request.uri(), &error));
+            }
+        };
+        context.trace.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
         if !reason.is_empty() {
             detail.insert("because".to_owned(), reason.to_string().into());
         }
@@ -44,6 +52,14 @@ impl Layer for Authorize {
             Some(status) => Ok(Refused::forbidden(status)),
         }
     }
+}
+
+/// What a real server says when its authorisers cannot decide: plain text, and no markup in it.
+fn failed(uri: &Uri, error: &str) -> Response {
+    let asked = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
+    let text = format!("Internal Server Error: {asked:?}: {error}\n").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (StatusCode::INTERNAL_SERVER_ERROR, headers, text).into_response()
 }
 
 /// What a rule would have to allow for this request to pass.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api::convert;
 use crate::api::read::{key, store_error};
 use crate::audit::event::ObjectReference;
-use crate::authz::{Attributes, Decision, forbidden};
+use crate::authz::{Attributes, forbidden};
 use crate::gateway::Gateway;
 use crate::gateway::layers::{Refused, context};
 use crate::object::Object;
@@ -112,9 +112,11 @@ impl Question {
             ..RequestInfo::default()
         };
         let attributes = Attributes { user: self.user.clone(), info: Arc::new(info) };
-        match gateway.authorizer.decide(&attributes).await {
-            Decision::Allow(_) => Ok(()),
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(&attributes, &reason)),
+        let decision = gateway.authorizer.decide(&attributes).await;
+        match decision.error() {
+            _ if decision.is_allow() => Ok(()),
+            Some(error) => Err(Status::internal(error)),
+            None => Err(forbidden(&attributes, decision.reason())),
         }
     }
 }
