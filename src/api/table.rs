@@ -31,7 +31,11 @@ pub fn document<'a>(
     now: Timestamp,
     form: Representation,
 ) -> Value {
-    let objects: Vec<&Value> = objects.collect();
+    let mut objects: Vec<&Value> = objects.collect();
+    if resource.custom.is_none() && *resource.plural == *"flowschemas" {
+        // In the order in which they are tried; by name they are already.
+        objects.sort_by_key(|schema| schema["spec"]["matchingPrecedence"].as_i64());
+    }
     let mut rows: Vec<Value> = objects.iter().map(|object| row(resource, object, now, form)).collect();
     if resource.custom.is_none() && *resource.plural == *"storageclasses" {
         storage::mark_default(&objects, &mut rows);

@@ -2,6 +2,7 @@
 //! document per group version, and v2, one document for all, as JSON and as protobuf. Everything is made when it is first
 //! asked for, from the registry's table and the same sources as the schemas.
 
+mod enumerations;
 mod extension;
 mod gnostic;
 mod parameters;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::enumerations::possible;
 use crate::registry::Resource;
 use crate::schema::builtin::definition_name;
 use crate::schema::overlay::{self, Field};
@@ -181,7 +182,7 @@ fn definition(name: &str, json: &Value, group: &str, version: &str) -> Value {
     }
     if let Some(Value::Object(properties)) = out.get_mut("properties") {
         for (field, property) in properties {
-            publish(property, overlay.fields.get(field.as_str()));
+            publish(property, overlay.fields.get(field.as_str()), |values| possible(name, field, values));
         }
     }
     if let Some(map_type) = overlay.map_type {
@@ -213,7 +214,7 @@ fn kinds_of(name: &str, kind: &str, group: &str, version: &str) -> Option<Value>
     }
 }
 
-fn publish(property: &mut Value, field: Option<&Field>) {
+fn publish(property: &mut Value, field: Option<&Field>, possible: impl Fn(&[String]) -> String) {
     rename_references(property);
     let nothing = Field::default();
     let field = field.unwrap_or(&nothing);
@@ -236,13 +237,13 @@ fn publish(property: &mut Value, field: Option<&Field>) {
         property["x-kubernetes-map-type"] = map_type.into();
     }
     if !field.enumeration.is_empty() {
-        enumerate(property, &field.enumeration);
+        property["enum"] = field.enumeration.iter().map(|value| Value::from(value.as_str())).collect();
+        describe(property, &possible(&field.enumeration));
     }
     if !field.item_enumeration.is_empty() {
         let part = if property.get("items").is_some() { "items" } else { "additionalProperties" };
         property[part]["enum"] = field.item_enumeration.iter().map(|value| Value::from(value.as_str())).collect();
-        let text = format!("{}{}", property["description"].as_str().unwrap_or_default(), possible(&field.item_enumeration));
-        property["description"] = text.into();
+        describe(property, &possible(&field.item_enumeration));
     }
     // A reference may have no siblings.
     if let Value::Object(fields) = property
@@ -253,15 +254,9 @@ fn publish(property: &mut Value, field: Option<&Field>) {
     }
 }
 
-fn enumerate(property: &mut Value, values: &[String]) {
-    property["enum"] = values.iter().map(|value| Value::from(value.as_str())).collect();
-    let text = format!("{}{}", property["description"].as_str().unwrap_or_default(), possible(values));
+fn describe(property: &mut Value, more: &str) {
+    let text = format!("{}{more}", property["description"].as_str().unwrap_or_default());
     property["description"] = text.into();
-}
-
-fn possible(values: &[String]) -> String {
-    let lines: Vec<String> = values.iter().map(|value| format!(" - `{value:?}`")).collect();
-    format!("\n\nPossible enum values:\n{}", lines.join("\n"))
 }
 
 fn rename_references(value: &mut Value) {

@@ -107,10 +107,10 @@ impl Correlator {
                 messages.clear();
             }
             *last = now;
-            if messages.len() < SIMILAR {
+            if messages.len() + 1 < SIMILAR {
                 messages.insert(record.message.clone());
             }
-            if messages.len() >= SIMILAR && !messages.contains(&record.message) || messages.len() > SIMILAR {
+            if !messages.contains(&record.message) {
                 message = format!("(combined from similar events): {message}");
                 subject = Subject { kind: kind.clone(), message: None };
                 self.combined = Some(subject.clone());
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn many_similar_events_are_combined() {
         let mut correlator = Correlator::default();
-        for n in 0..10 {
+        for n in 1..10 {
             let step = take(&mut correlator, &record("SuccessfulCreate", &format!("Created pod: {n}")));
             assert_eq!(step, Step::Create { message: format!("Created pod: {n}"), combined: false });
         }
