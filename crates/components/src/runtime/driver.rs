@@ -138,9 +138,9 @@ async fn one_round(driver: Driver, key: Key, cause: u64, future: impl Future<Out
         Err(error) => {
             // A conflict is how concurrent writers meet; it is not worth a line in anybody's log.
             if error.is_conflict() || error.is_not_found() || error.is_namespace_terminating() {
-                tracing::debug!(component = driver.name, %key, %error, "will be tried again");
+                tracing::debug!(component = driver.name, %key, error = error.message(), "will be tried again");
             } else {
-                tracing::warn!(component = driver.name, %key, %error, "will be tried again");
+                tracing::warn!(component = driver.name, %key, error = error.message(), "will be tried again");
             }
             driver.queue.done(&key, Duration::ZERO);
             driver.queue.retry(key.clone(), cause);
