@@ -223,6 +223,14 @@ async fn a_scale_is_written_as_strictly_as_an_object_and_knows_who_set_it() {
 }
 
 #[tokio::test]
+async fn a_service_without_ports_has_none_and_not_null() {
+    let server = crate::builder().start().await.unwrap();
+    let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"type": "ExternalName", "externalName": "a.b"}});
+    let made = send(&server.client(), "POST", "/api/v1/namespaces/default/services", JSON, body).await;
+    assert_eq!(made.body["spec"], json!({"type": "ExternalName", "externalName": "a.b", "sessionAffinity": "None"}));
+}
+
+#[tokio::test]
 async fn the_status_of_a_deployment_takes_no_labels_along() {
     let server = crate::builder().start().await.unwrap();
     let client = server.client();

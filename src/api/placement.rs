@@ -106,7 +106,7 @@ impl Api {
                 return Err(conflict(format!("pod {name} has non-empty .spec.schedulingGates")));
             }
             pod["spec"]["nodeName"] = json!(node);
-            if let Some(status) = pod["status"].as_object_mut() {
+            if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
                 status.remove("nominatedNodeName");
             }
             for (field, more) in [("annotations", &annotations), ("labels", &labels)] {

@@ -192,7 +192,7 @@ fn check_metadata(body: &Value, local: bool) -> Vec<FieldError> {
 
 /// A review of the whole cluster with what it says of a namespace left out.
 fn of_no_namespace(mut body: Value) -> Value {
-    if let Some(metadata) = body["metadata"].as_object_mut() {
+    if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("namespace");
     }
     body

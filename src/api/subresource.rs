@@ -61,7 +61,7 @@ impl Api {
                     return Err(Status::invalid("", "Namespace", &target.name, vec![error]));
                 }
                 let change = |namespace: &mut Value| {
-                    if let Some(spec) = namespace["spec"].as_object_mut() {
+                    if let Some(spec) = namespace.get_mut("spec").and_then(Value::as_object_mut) {
                         match finalizers.as_array().is_none_or(Vec::is_empty) {
                             true => spec.remove("finalizers"),
                             false => spec.insert("finalizers".into(), finalizers.clone()),

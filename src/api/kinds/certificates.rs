@@ -26,7 +26,7 @@ pub(super) fn prepare_for_update(api: &Api, phase: Phase, old: &Value, new: &mut
         _ => {
             let conditions = new["status"]["conditions"].take();
             new["status"] = old.get("status").cloned().unwrap_or_else(|| json!({}));
-            if let Some(status) = new["status"].as_object_mut() {
+            if let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) {
                 match conditions.is_array() {
                     true => status.insert("conditions".into(), conditions),
                     false => status.remove("conditions"),

@@ -205,7 +205,7 @@ pub(super) async fn prepare_for_update(api: &Api, old: &Value, new: &mut Value) 
     }
     let ports = |spec: &Value| spec["ports"].as_array().into_iter().flatten().map(|p| p["nodePort"].clone()).collect::<Vec<_>>();
     if may_have_node_ports(before) && !may_have_node_ports(spec) && ports(before) == ports(spec) {
-        for port in spec["ports"].as_array_mut().into_iter().flatten() {
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
             remove(port, &["nodePort"]);
         }
     }
@@ -237,7 +237,7 @@ fn keep_node_ports(before: &Value, spec: &mut Value) {
     let list = |spec: &Value| spec["ports"].as_array().cloned().unwrap_or_default();
     let (had, now) = (list(before), list(spec));
     let used = |number: &Value| now.iter().any(|port| port["nodePort"] == *number);
-    for port in spec["ports"].as_array_mut().into_iter().flatten().filter(|port| is_absent(port, "nodePort")) {
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().filter(|port| is_absent(port, "nodePort")) {
         let same = had.iter().rfind(|p| p["name"].as_str().unwrap_or_default() == port["name"].as_str().unwrap_or_default());
         if let Some(number) = same.map(|p| &p["nodePort"]).filter(|number| !number.is_null() && !used(number)) {
             port["nodePort"] = number.clone();
@@ -394,7 +394,7 @@ fn ports(spec: &mut Value, old: Option<&Value>, name: &str, drawn: &mut Drawn<'_
     let number = |port: &Value| port["nodePort"].as_i64().unwrap_or(0);
     let all = spec["ports"].as_array().cloned().unwrap_or_default();
     let mut given: Vec<(Value, i64)> = Vec::new();
-    for (i, port) in spec["ports"].as_array_mut().into_iter().flatten().enumerate().filter(|_| may_have) {
+    for (i, port) in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().enumerate().filter(|_| may_have) {
         let mut wanted = number(port);
         if wanted == 0 && !gets {
             continue;
