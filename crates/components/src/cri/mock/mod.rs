@@ -34,7 +34,7 @@ pub const CONTAINER_TYPE_ANNOTATION: &str = "io.kubernetes.container.type";
 /// The label of a Job's Pods.
 const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 /// How many events a slow listener may fall behind before it has to list again.
-const EVENTS_KEPT: usize = 4096;
+const EVENTS_KEPT: usize = 1024;
 
 /// The runtime of one node. Clones are the same runtime.
 #[derive(Clone)]
@@ -45,7 +45,8 @@ pub struct MockRuntime {
 struct Shared {
     clock: Clock,
     state: Mutex<State>,
-    events: broadcast::Sender<ContainerEventResponse>,
+    /// Boxed, because the room for all that may be kept is taken at once.
+    events: broadcast::Sender<Arc<ContainerEventResponse>>,
 }
 
 #[derive(Default)]
@@ -97,14 +98,15 @@ impl Shared {
 
     fn tell(&self, state: &State, id: &str, what: ContainerEventType) {
         let Some(container) = state.containers.get(id) else { return };
-        // Nobody may be listening; that is fine.
-        let _ = self.events.send(ContainerEventResponse {
+        let event = ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: what as i32,
             created_at: self.now(),
             pod_sandbox_status: state.sandboxes.get(&container.sandbox).map(|sandbox| sandbox.status(&container.sandbox)),
             containers_statuses: vec![container.status.clone()],
-        });
+        };
+        // Nobody may be listening; that is fine.
+        let _ = self.events.send(Arc::new(event));
     }
 
     /// Ends a container, unless it has ended already.

@@ -339,7 +339,7 @@ impl RuntimeService for MockRuntime {
     fn get_container_events(&self, _: GetEventsRequest) -> Answer<'_, BoxStream<'static, Result<ContainerEventResponse, Status>>> {
         let stream = futures::stream::unfold(self.shared.events.subscribe(), |mut events| async move {
             match events.recv().await {
-                Ok(event) => Some((Ok(event), events)),
+                Ok(event) => Some((Ok(Arc::unwrap_or_clone(event)), events)),
                 Err(RecvError::Lagged(missed)) => Some((Err(Status::data_loss(format!("{missed} events were missed"))), events)),
                 Err(RecvError::Closed) => None,
             }
