@@ -106,7 +106,8 @@ pub fn regarding<K: Object + k8s_openapi::Resource>(object: &K) -> ObjectReferen
 pub struct Recorder {
     source: Source,
     clock: Clock,
-    workers: Arc<Vec<mpsc::Sender<Record>>>,
+    /// Boxed, because a queue takes the room for some of them at once, and there are many recorders.
+    workers: Arc<Vec<mpsc::Sender<Box<Record>>>>,
 }
 
 impl Recorder {
@@ -180,7 +181,7 @@ impl Recorder {
         record.regarding.name.hash(&mut hasher);
         let worker = usize::try_from(hasher.finish() % WORKERS as u64).unwrap_or(0);
         if let Some(worker) = self.workers.get(worker)
-            && worker.try_send(record).is_err()
+            && worker.try_send(Box::new(record)).is_err()
         {
             tracing::debug!("an event was dropped");
         }
@@ -195,7 +196,7 @@ struct Sink {
 }
 
 impl Sink {
-    async fn work(self, mut records: mpsc::Receiver<Record>) {
+    async fn work(self, mut records: mpsc::Receiver<Box<Record>>) {
         let mut correlator = Correlator::default();
         while let Some(mut record) = records.recv().await {
             self.clock.calm(later(record.at, PATIENCE)).await;
