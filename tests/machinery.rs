@@ -225,7 +225,8 @@ async fn a_scale_is_written_as_strictly_as_an_object_and_knows_who_set_it() {
 #[tokio::test]
 async fn a_service_without_ports_has_none_and_not_null() {
     let server = crate::builder().start().await.unwrap();
-    let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"type": "ExternalName", "externalName": "a.b"}});
+    let body =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"type": "ExternalName", "externalName": "a.b"}});
     let made = send(&server.client(), "POST", "/api/v1/namespaces/default/services", JSON, body).await;
     assert_eq!(made.body["spec"], json!({"type": "ExternalName", "externalName": "a.b", "sessionAffinity": "None"}));
 }
@@ -349,6 +350,8 @@ async fn paths_that_look_like_a_resource_and_are_none() {
         ("GET", "/api/v1/namespaces/default//configmaps", 404, none),
         ("GET", "/apis/apps/v1/deployments/x", 404, none),
         ("GET", "/api/v1/namespaces/default/configmaps/a%2Fb", 404, none),
+        ("POST", "/api/v1/configmaps", 405, "the server does not allow this method on the requested resource"),
+        ("DELETE", "/api/v1/configmaps", 405, "the server does not allow this method on the requested resource"),
         ("DELETE", "/api/v1", 405, "the server does not allow this method on the requested resource"),
         ("POST", "/version", 405, "the server does not allow this method on the requested resource"),
         (
@@ -360,6 +363,12 @@ async fn paths_that_look_like_a_resource_and_are_none() {
     ] {
         let answer = ask(&client, method, path, &[], String::new()).await;
         assert_eq!((answer.code, answer.message()), (code, message), "{method} {path}");
+    }
+    let defined = definition(json!({"type": "object"}));
+    send(&client, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", JSON, defined).await;
+    for (method, path) in [("POST", ""), ("DELETE", ""), ("GET", "/x"), ("PUT", "/x")] {
+        let answer = ask(&client, method, &format!("/apis/g.example.com/v1/gadgets{path}"), &[], String::new()).await;
+        assert_eq!((answer.code, answer.text.as_str()), (404, "404 page not found\n"), "{method} {path}");
     }
     for path in ["/healthz", "/apis", "/apis/apps", "/openapi/v3"] {
         assert_eq!(ask(&client, "POST", path, &[], String::new()).await.code, 200, "any method reads {path}");

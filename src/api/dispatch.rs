@@ -74,8 +74,8 @@ impl Api {
         // A custom resource may be created by a POST to its name.
         let named_create = info.verb == "create" && !info.name.is_empty() && resource.custom.is_none();
         let nameless = info.name.is_empty() && matches!(info.verb, "update" | "patch");
-        // Of all namespaces at once, objects are read and never deleted.
-        let everywhere = resource.namespaced && info.namespace.is_empty() && info.verb == "deletecollection";
+        // Of all namespaces at once, objects are read, and neither made nor deleted.
+        let everywhere = resource.namespaced && info.namespace.is_empty() && matches!(info.verb, "create" | "deletecollection");
         let legacy = parts.uri.path().contains("/v1/watch/") && !matches!(info.verb, "watch" | "get" | "list");
         if !allowed || named_create || nameless || everywhere || legacy {
             return Err(not_allowed(&resource, info.verb));

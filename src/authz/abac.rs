@@ -56,11 +56,12 @@ fn policy(value: &Value) -> Result<Policy, String> {
         resource: text(spec, "resource"),
         non_resource_path: text(spec, "nonResourcePath"),
     };
-    match (value["apiVersion"].as_str(), value["kind"].as_str()) {
-        (Some("abac.authorization.kubernetes.io/v1beta1"), Some("Policy")) => Ok(read(&value["spec"])),
+    let mut policy = match (value["apiVersion"].as_str(), value["kind"].as_str()) {
+        (Some("abac.authorization.kubernetes.io/v1beta1"), Some("Policy")) => read(&value["spec"]),
         (None, None) => {
             // The form before versions: what is not said there means everything.
             let mut policy = read(value);
+            policy.non_resource_path = if policy.resource.is_empty() && policy.namespace.is_empty() { "*".into() } else { String::new() };
             if policy.user.is_empty() && policy.group.is_empty() {
                 policy.user = "*".into();
             }
@@ -70,11 +71,15 @@ fn policy(value: &Value) -> Result<Policy, String> {
                 }
             }
             policy.api_group = "*".into();
-            policy.non_resource_path = if policy.resource == "*" && policy.namespace == "*" { "*".into() } else { String::new() };
-            Ok(policy)
+            policy
         }
-        _ => Err("unknown version or kind".into()),
+        _ => return Err("unknown version or kind".into()),
+    };
+    // Everybody is everybody who has said who they are.
+    if policy.user == "*" || policy.group == "*" {
+        (policy.user, policy.group) = (String::new(), "system:authenticated".into());
     }
+    Ok(policy)
 }
 
 impl Policy {
@@ -83,8 +88,8 @@ impl Policy {
     }
 
     fn is_about(&self, user: &User) -> bool {
-        let user_fits = self.user.is_empty() || self.user == "*" || self.user == user.name;
-        let group_fits = self.group.is_empty() || self.group == "*" || user.in_group(&self.group);
+        let user_fits = self.user.is_empty() || self.user == user.name;
+        let group_fits = self.group.is_empty() || user.in_group(&self.group);
         user_fits && group_fits && !(self.user.is_empty() && self.group.is_empty())
     }
 
@@ -94,7 +99,7 @@ impl Policy {
             return fits(&self.namespace, &info.namespace) && fits(&self.resource, &info.resource) && fits(&self.api_group, &info.group);
         }
         let path = &self.non_resource_path;
-        fits(path, &info.path) || path.strip_suffix('*').is_some_and(|prefix| info.path.starts_with(prefix))
+        fits(path, &info.path) || (path.ends_with('*') && info.path.starts_with(path.trim_end_matches('*')))
     }
 }
 
@@ -120,6 +125,7 @@ mod tests {
 {"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","namespace":"*","resource":"*","apiGroup":"*"}}
 {"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"devs","namespace":"a","resource":"pods","readonly":true}}
 {"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:authenticated","nonResourcePath":"/version*","readonly":true}}
+{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"*","namespace":"open","resource":"pods"}}
 {"user":"old"}
 "#;
 
@@ -139,6 +145,9 @@ mod tests {
         assert!(!allows(&abac, dev(), "GET", "/api/v1/namespaces/b/pods").await);
         assert!(allows(&abac, User::new("x", &["system:authenticated"]), "GET", "/version/").await);
         assert!(allows(&abac, User::new("old", &[]), "GET", "/metrics").await);
+        let open = "/api/v1/namespaces/open/pods";
+        assert!(allows(&abac, User::new("x", &["system:authenticated"]), "POST", open).await);
+        assert!(!allows(&abac, User::new("system:anonymous", &["system:unauthenticated"]), "GET", open).await, "everybody but nobody");
         assert!(!allows(&abac, User::new("nobody", &[]), "GET", "/api/v1/pods").await);
     }
 

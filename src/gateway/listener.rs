@@ -84,9 +84,9 @@ async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, 
     let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates = PeerCertificates(Arc::new(shown.iter().map(|c| c.to_vec()).collect()));
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        // Whoever answers without reading the body must not cost the client its connection.
-        let one_at_a_time = request.version() < http::Version::HTTP_2 && !request.body().is_end_stream();
-        let left = one_at_a_time.then(Left::default);
+        // Whoever answers without reading the body must not cost the client its connection, or, with HTTP/2, the answer: some clients
+        // lose it when their stream is reset while they still send.
+        let left = (!request.body().is_end_stream()).then(Left::default);
         let mut request = request.map(|body| match &left {
             Some(left) => Body::new(left.lend(body)),
             None => Body::new(body),
@@ -138,8 +138,8 @@ async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, 
 #[derive(Clone, Default)]
 struct Left(Arc<Mutex<Option<Incoming>>>);
 
-/// How much of a body that nobody wants is read.
-const MOST_LEFT: usize = 256 << 10;
+/// How much of a body that nobody wants is read; some send much more than they may.
+const MOST_LEFT: usize = 16 << 20;
 
 impl Left {
     fn lend(&self, body: Incoming) -> Lent {

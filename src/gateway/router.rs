@@ -79,11 +79,16 @@ async fn resources(State(gateway): State<Arc<Gateway>>, request: Request<Body>) 
     if table.group(&context.info.group).is_none() {
         return Ok(page_not_found());
     }
-    // Of a group that definitions alone make up, also the resources that nobody defined are unknown paths.
+    // Of a group that definitions alone make up, also the resources that nobody defined are unknown paths, and so are those that are
+    // defined for the other scope: of all namespaces at once, objects are only listed and watched.
     let info = &context.info;
-    if table.lookup(&info.group, &info.version, &info.resource).is_none()
-        && table.resources.iter().filter(|r| *r.group == *info.group).all(|r| r.custom.is_some())
-    {
+    let is_unknown = match table.lookup(&info.group, &info.version, &info.resource) {
+        None => table.resources.iter().filter(|r| *r.group == *info.group).all(|r| r.custom.is_some()),
+        Some(resource) if resource.custom.is_none() => false,
+        Some(resource) if resource.namespaced => info.namespace.is_empty() && !matches!(info.verb, "list" | "watch"),
+        Some(_) => !info.namespace.is_empty(),
+    };
+    if is_unknown {
         return Ok(page_not_found());
     }
     Ok(gateway.api.clone().serve(context, request).await?)
