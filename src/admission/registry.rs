@@ -21,9 +21,11 @@ use super::plugins::limit_ranger::LimitRanger;
 use super::plugins::namespace_auto_provision::NamespaceAutoProvision;
 use super::plugins::namespace_exists::NamespaceExists;
 use super::plugins::namespace_lifecycle::NamespaceLifecycle;
+use super::plugins::node_declared_feature_validator::NodeDeclaredFeatureValidator;
 use super::plugins::node_restriction::NodeRestriction;
 use super::plugins::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement;
 use super::plugins::persistent_volume_claim_resize::PersistentVolumeClaimResize;
+use super::plugins::pod_group_protection::PodGroupProtection;
 use super::plugins::pod_node_selector::PodNodeSelector;
 use super::plugins::pod_resize_validator::PodResizeValidator;
 use super::plugins::pod_security::{PodSecurity, Standards};
@@ -126,7 +128,7 @@ const OFF: bool = false;
 /// # Errors
 /// If a flag names no plugin, or the read side cannot be loaded.
 pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<Stack, BuildError> {
-    let (cluster, authorizer) = (&dependencies.cluster, &dependencies.authorizer);
+    let (cluster, authorizer) = (&dependencies.cluster.with_services(settings.services.clone()), &dependencies.authorizer);
     let (mutating_hooks, validating_hooks) = (Arc::new(Hooks::default()), Arc::new(Hooks::default()));
     cluster.state.topic("mutatingwebhookconfigurations").await?.observe(mutating_hooks.clone());
     cluster.state.topic("validatingwebhookconfigurations").await?.observe(validating_hooks.clone());
@@ -176,6 +178,7 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         mutating(ExtendedResourceToleration, OFF),
         mutating(DefaultStorageClass(cluster.clone()), ON),
         mutating(StorageObjectInUseProtection, ON),
+        mutating(PodGroupProtection, ON),
         validating(OwnerReferencesPermissionEnforcement { cluster: cluster.clone(), authorizer: authorizer.clone() }, OFF),
         validating(PersistentVolumeClaimResize(cluster.clone()), ON),
         both(RuntimeClass(cluster.clone()), ON),
@@ -186,6 +189,7 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         mutating(DefaultIngressClass(cluster.clone()), ON),
         validating(DenyServiceExternalIPs, OFF),
         mutating(PodTopologyLabels(cluster.clone()), ON),
+        validating(NodeDeclaredFeatureValidator(cluster.clone()), ON),
         validating(PodResizeValidator(cluster.clone()), ON),
         // What comes from outside stands behind everything built in, and quota behind everybody.
         mutating(MutatingAdmissionPolicy { policies: mutating_policies, evaluator: evaluator.clone() }, ON),

@@ -43,7 +43,7 @@ pub fn validating(policy: &Value, errors: &mut Errors) {
         } else if message.trim().contains(['\n', '\r']) {
             errors.push(invalid(&path.field("message"), message, "must not contain line breaks"));
         }
-        one_of(errors, validation, &path, "reason", false, &REASONS);
+        one_of_or_none(errors, validation, &path, "reason", &REASONS);
     }
     let list = SPEC.field("auditAnnotations");
     if annotations.len() > MAX_ANNOTATIONS {
@@ -86,16 +86,10 @@ pub fn validating(policy: &Value, errors: &mut Errors) {
 pub fn mutating(policy: &Value, errors: &mut Errors) {
     let spec = &policy["spec"];
     common(spec, errors);
-    for rule in items(&spec["matchConstraints"], "resourceRules") {
-        let constraints = SPEC.field("matchConstraints");
-        let rules = constraints.field("resourceRules");
-        const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
-        for operation in items(rule, "operations").iter().filter(|o| !o.as_str().is_some_and(|o| OPERATIONS.contains(&o))) {
-            errors.push(FieldError::not_supported(rules.field("operations"), operation, &OPERATIONS));
-        }
-    }
-    let site = Site { params: has(spec, "paramKind"), authorizer: true, mutation: true };
-    let environment = variables(spec, site, errors).0.with_policy_variables();
+    mutable_operations(&spec["matchConstraints"], &SPEC.field("matchConstraints"), errors);
+    // What is made for a mutation can only be made in one.
+    let site = Site { params: has(spec, "paramKind"), authorizer: true, mutation: false };
+    let environment = variables(spec, site, errors).0.with_policy_variables().with_mutation_types().with_jsonpatch();
     let mutations = items(spec, "mutations");
     let list = SPEC.field("mutations");
     if mutations.is_empty() {
@@ -117,18 +111,14 @@ pub fn mutating(policy: &Value, errors: &mut Errors) {
             }
         };
         let at = path.field(field);
-        let Some(patch) = object(mutation, field) else {
-            errors.push(FieldError::required(at, format!("must be specified when patchType is {kind}")));
-            continue;
-        };
-        let source = text(patch, "expression").trim();
         let (wanted, word) = match kind {
             "JSONPatch" => (Type::list(Type::object("JSONPatch")), "list(JSONPatch)"),
             _ => (Type::object("Object"), "Object"),
         };
-        match source.is_empty() {
-            true => errors.push(FieldError::required(at.field("expression"), "")),
-            false => compile(&environment, source, &at.field("expression"), &wanted, word, errors),
+        match object(mutation, field).map(|patch| text(patch, "expression").trim()) {
+            None => errors.push(FieldError::required(at, format!("must be specified when patchType is {kind}"))),
+            Some("") => errors.push(FieldError::required(at.field("expression"), "")),
+            Some(source) => compile(&environment, source, &at.field("expression"), &wanted, word, errors),
         }
         let other = if field == "jsonPatch" { "applyConfiguration" } else { "jsonPatch" };
         if has(mutation, other) {
@@ -139,8 +129,27 @@ pub fn mutating(policy: &Value, errors: &mut Errors) {
     one_of(errors, spec, &SPEC, "reinvocationPolicy", true, &["IfNeeded", "Never"]);
 }
 
+/// What is deleted cannot be mutated.
+fn mutable_operations(constraints: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+    let rules = path.field("resourceRules");
+    for rule in items(constraints, "resourceRules") {
+        for operation in items(rule, "operations").iter().filter(|o| !o.as_str().is_some_and(|o| OPERATIONS.contains(&o))) {
+            errors.push(FieldError::not_supported(rules.field("operations"), operation, &OPERATIONS));
+        }
+    }
+}
+
+/// One of some words, or nothing at all: an empty one is none of them.
+fn one_of_or_none(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, supported: &[&str]) {
+    match value[field] == "" {
+        true => errors.push(FieldError::not_supported(path.field(field), &"".into(), supported)),
+        false => one_of(errors, value, path, field, false, supported),
+    }
+}
+
 fn common(spec: &Value, errors: &mut Errors) {
-    one_of(errors, spec, &SPEC, "failurePolicy", false, &["Fail", "Ignore"]);
+    one_of_or_none(errors, spec, &SPEC, "failurePolicy", &["Fail", "Ignore"]);
     if let Some(kind) = object(spec, "paramKind") {
         let path = SPEC.field("paramKind");
         param_kind(text(kind, "apiVersion"), text(kind, "kind"), &path, errors);
@@ -291,6 +300,9 @@ pub fn binding(binding: &Value, validating: bool, errors: &mut Errors) {
     }
     if let Some(resources) = object(spec, "matchResources") {
         matching(resources, &SPEC.field("matchResources"), false, errors);
+        if !validating {
+            mutable_operations(resources, &SPEC.field("matchResources"), errors);
+        }
     }
     if !validating {
         return;

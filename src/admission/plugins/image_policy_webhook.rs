@@ -70,9 +70,7 @@ impl ImagePolicyWebhook {
             None,
             review.to_string().into_bytes(),
         );
-        let received = tokio::time::timeout(Duration::from_secs(hook.timeout_seconds), post).await;
-        let received = received.map_err(|_| format!("Post \"{}\": context deadline exceeded", backend.url))??;
-        let status = received.value()?["status"].clone();
+        let status = post.await?.value()?["status"].clone();
         let seconds = if status["allowed"] == true { backend.allow_ttl } else { backend.deny_ttl };
         let mut remembered = self.remembered.lock();
         if remembered.len() >= MAX_REMEMBERED {

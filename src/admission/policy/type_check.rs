@@ -45,7 +45,7 @@ impl Checker {
         tokio::spawn(async move {
             while let Some(name) = names.recv().await {
                 let Some(state) = state.upgrade() else { return };
-                let cluster = Cluster { state, registry: registry.clone(), clock: clock.clone() };
+                let cluster = Cluster { state, registry: registry.clone(), clock: clock.clone(), converters: Arc::default() };
                 if let Err(error) = write_status(&cluster, &name).await {
                     tracing::debug!(policy = %name, %error, "type checking a policy");
                 }

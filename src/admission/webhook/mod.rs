@@ -13,7 +13,6 @@ mod trust;
 pub mod validating;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -100,18 +99,14 @@ impl Caller {
             ));
         };
         let uid = uuid::Uuid::new_v4().to_string();
-        let versioned = Versioned::of(write, resource);
+        let versioned =
+            Versioned::of(write, resource, &self.cluster).await.map_err(|status| Failure::Refused(Status::internal(status.message)))?;
         let request = review::request(write, resource, versioned.as_ref(), &uid);
         let body =
             serde_json::to_vec(&review::review(api_version, request)).map_err(|e| Failure::Call(format!("failed to call webhook: {e}")))?;
-        let timeout = Duration::from_secs(hook.timeout_seconds);
         let url = hook.endpoint.shown_url(hook.timeout_seconds);
         let post = self.clients.post(&hook.endpoint, hook.timeout_seconds, &self.cluster, &url, write.context.span, body);
-        let received = match tokio::time::timeout(timeout, post).await {
-            Ok(received) => received,
-            Err(_) => Err(format!("Post \"{url}\": context deadline exceeded")),
-        };
-        let received = received.map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
+        let received = post.await.map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
         let value = received.decode(api_version).map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
         response::verify(value, api_version, &uid, mutating)
             .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))

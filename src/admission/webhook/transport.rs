@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustls::CertificateError;
 
+use super::trust::LegacyCommonName;
+
 /// A transport error in Go's words, as far as there are any. `dialled` is the address of a Service.
 pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> String {
     let host = url.trim_start_matches("https://").split(['/', '?']).next().unwrap_or_default();
@@ -74,10 +76,11 @@ fn certificate(why: &CertificateError, name: &str) -> String {
         CertificateError::NotValidForNameContext { presented, .. } => wrong_name(presented, name),
         CertificateError::NotValidForName => wrong_name(&[], name),
         CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
+        CertificateError::Other(held) if held.0.is::<LegacyCommonName>() => LegacyCommonName.to_string(),
         other => match other.to_string() {
             // Only certificates from before there were extensions have no version.
             text if text.contains("UnsupportedCertVersion") => {
-                "certificate relies on legacy Common Name field, use SANs instead".into()
+                LegacyCommonName.to_string()
             }
             text if text.contains("CaUsedAsEndEntity") => "certificate is not valid for any names".into(),
             text => text,
