@@ -92,8 +92,11 @@ fn review(write: &Write) -> Value {
     let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
     let passed: serde_json::Map<String, Value> =
         annotations.filter(|(key, _)| key.contains(".image-policy.k8s.io/")).map(|(k, v)| (k.clone(), v.clone())).collect();
-    json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview",
-        "spec": {"containers": images, "annotations": passed, "namespace": write.namespace}})
+    let mut spec = json!({"containers": images, "namespace": write.namespace});
+    if !passed.is_empty() {
+        spec["annotations"] = passed.into();
+    }
+    json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "metadata": {}, "spec": spec, "status": {"allowed": false}})
 }
 
 impl Validate for ImagePolicyWebhook {

@@ -141,7 +141,13 @@ impl Run<'_> {
         let since = Instant::now();
         let Invocation { policy, binding, resource, .. } = invocation;
         let params = policy.param_kind.as_ref().map(|_| invocation.params.as_deref().unwrap_or(&Value::Null));
-        let versioned = Versioned::of(write, resource, &self.evaluator.cluster).await.map_err(|status| Status::internal(status.message))?;
+        let versioned = match Versioned::of(write, resource, &self.evaluator.cluster).await {
+            Ok(versioned) => versioned,
+            Err(status) => {
+                self.failed(policy, None, format!("failed to configure policy: {}", status.message), "", write);
+                return Ok(());
+            }
+        };
         let holds = {
             let input = self.evaluator.input(write, resource, versioned.as_ref());
             self.evaluator.conditions("mutate", policy, &input, params, write)

@@ -87,7 +87,7 @@ impl Validate for ValidatingAdmissionPolicy {
                             }
                             Err(status) => {
                                 let why = format!("failed to convert object version: {}", status.message);
-                                jobs.push(Job::Misconfigured(policy, None, why));
+                                jobs.extend(bound.bindings.iter().map(|binding| Job::Misconfigured(policy, Some(binding), why.clone())));
                                 continue;
                             }
                         },

@@ -113,7 +113,7 @@ impl std::error::Error for LegacyCommonName {}
 
 impl std::fmt::Display for LegacyCommonName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("certificate relies on legacy Common Name field, use SANs instead")
+        f.write_str(super::transport::LEGACY_NAME)
     }
 }
 
