@@ -195,7 +195,7 @@ async fn plugins_do_what_their_configuration_says() {
         assert_eq!(server.pod(namespace, spec).await.unwrap_err(), why);
     }
     assert!(server.pod("bound", json!({"hostNetwork": true, "nodeSelector": {"env": "prod"}})).await.is_ok(), "exempt");
-    let review = &hooks.reviews.lock()[0].1;
+    let review = hooks.reviews.lock()[0].1.clone();
     assert_eq!(review["spec"], json!({"containers": [{"image": "i"}], "namespace": "plain"}));
 
     let claim = json!({"metadata": {"name": "c"}, "spec": {"storageClassName": "gold", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});

@@ -92,11 +92,12 @@ fn read(selector: &str) -> Result<BTreeMap<String, String>, Status> {
         let parts: Vec<&str> = term.split('=').collect();
         let [key, value] = parts[..] else { return Err(Status::unclassified(format!("invalid selector: [{}]", parts.join(" ")))) };
         let (key, value) = (key.trim(), value.trim());
-        let wrong =
-            |said: &str, why: Vec<String>| Status::unclassified(format!("<nil>: Invalid value: {}: {}", Value::from(said), why.join("; ")));
+        let wrong = |at: &str, said: &str, why: Vec<String>| {
+            Status::unclassified(format!("{at}: Invalid value: {}: {}", Value::from(said), why.join("; ")))
+        };
         match (names::qualified(key), names::label_value(value)) {
-            (why, _) if !why.is_empty() => return Err(wrong(key, why)),
-            (_, why) if !why.is_empty() => return Err(wrong(value, why)),
+            (why, _) if !why.is_empty() => return Err(wrong("<nil>", key, why)),
+            (_, why) if !why.is_empty() => return Err(wrong(&format!("[{key}]"), value, why)),
             _ => labels.insert(key.to_owned(), value.to_owned()),
         };
     }
