@@ -3,7 +3,7 @@
 use serde_json::Value;
 use usher_cel::{Environment, Type, is_reserved};
 
-use super::field::{Errors, Path, has, invalid, items, object, one_of, text};
+use super::field::{Errors, Path, has, invalid, items, object, one_of, one_of_or_none, text};
 use super::{names, selector, webhook};
 use crate::admission::expression::{self, Site};
 use crate::status::FieldError;
@@ -73,7 +73,7 @@ pub fn validating(policy: &Value, errors: &mut Errors) {
                     let why = format!("must evaluate to one of [string null_type] but got {}", program.output_type());
                     errors.push(invalid(&at, source, why));
                 }
-                Err(error) => errors.push(invalid(&at, source, expression::compile_error(&error))),
+                Err(error) => errors.push(webhook::uncompiled(&at, source, &error)),
             }
         }
         if annotations[..i].iter().any(|a| text(a, "key") == key) {
@@ -140,14 +140,6 @@ fn mutable_operations(constraints: &Value, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// One of some words, or nothing at all: an empty one is none of them.
-fn one_of_or_none(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, supported: &[&str]) {
-    match value[field] == "" {
-        true => errors.push(FieldError::not_supported(path.field(field), &"".into(), supported)),
-        false => one_of(errors, value, path, field, false, supported),
-    }
-}
-
 fn common(spec: &Value, errors: &mut Errors) {
     one_of_or_none(errors, spec, &SPEC, "failurePolicy", &["Fail", "Ignore"]);
     if let Some(kind) = object(spec, "paramKind") {
@@ -190,7 +182,7 @@ fn param_kind(api_version: &str, kind: &str, path: &Path<'_>, errors: &mut Error
 }
 
 fn matching(constraints: &Value, path: &Path<'_>, required: bool, errors: &mut Errors) {
-    one_of(errors, constraints, path, "matchPolicy", false, &["Equivalent", "Exact"]);
+    one_of_or_none(errors, constraints, path, "matchPolicy", &["Equivalent", "Exact"]);
     for name in ["namespaceSelector", "objectSelector"] {
         selector::label_selector(&constraints[name], &path.field(name), errors);
     }
@@ -244,7 +236,7 @@ fn variables(spec: &Value, site: Site, errors: &mut Errors) -> (Environment, Env
         let kind = match environment.compile(source) {
             Ok(program) => program.output_type().clone(),
             Err(error) => {
-                errors.push(invalid(&path.field("expression"), source, expression::compile_error(&error)));
+                errors.push(webhook::uncompiled(&path.field("expression"), source, &error));
                 Type::Dyn
             }
         };
@@ -266,7 +258,7 @@ fn compile(environment: &Environment, source: &str, path: &Path<'_>, wanted: &Ty
     match environment.compile(source) {
         Ok(program) if program.output_type() == wanted => {}
         Ok(program) => errors.push(invalid(path, source, format!("must evaluate to {name} but got {}", program.output_type()))),
-        Err(error) => errors.push(invalid(path, source, expression::compile_error(&error))),
+        Err(error) => errors.push(webhook::uncompiled(path, source, &error)),
     }
 }
 
