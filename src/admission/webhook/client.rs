@@ -88,7 +88,7 @@ impl Clients {
         let mut builder = reqwest::Client::builder()
             .user_agent("kube-apiserver-admission")
             .no_proxy()
-            .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
+            .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
             .pool_idle_timeout(Duration::from_secs(90));
         if !key.0.is_empty() {
@@ -150,20 +150,11 @@ impl Clients {
             client.address.store(Some(Arc::new(address)));
             dialled = Some(address);
         }
-        let failed = |error: reqwest::Error| format!("Post \"{shown}\": {}", transport::explain(&error, dialled, shown));
         let body = Bytes::from(body);
         let mut retries = 0;
         loop {
-            let mut request = client
-                .http
-                .post(to.url(timeout_seconds))
-                .header(reqwest::header::ACCEPT, "application/json, */*")
-                .header(reqwest::header::CONTENT_TYPE, "application/json")
-                .body(body.clone());
-            if let Some(span) = span {
-                request = request.header(TRACEPARENT, span.to_string());
-            }
-            let response = request.send().await.map_err(failed)?;
+            let way = Way { http: &client.http, shown, dialled, span };
+            let response = way.follow(to.url(timeout_seconds), body.clone()).await?;
             match patience(&response).filter(|_| retries < MAX_RETRIES) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => return Ok(response),
@@ -171,6 +162,52 @@ impl Clients {
             retries += 1;
         }
     }
+}
+
+/// How a request goes out.
+struct Way<'a> {
+    http: &'a reqwest::Client,
+    shown: &'a str,
+    dialled: Option<SocketAddr>,
+    span: Option<SpanContext>,
+}
+
+impl Way<'_> {
+    /// Sends a request, and goes where it is sent on to. What goes wrong is told with the place where it did.
+    async fn follow(&self, mut url: String, body: Bytes) -> Result<reqwest::Response, String> {
+        let (mut shown, mut body) = (self.shown.to_owned(), Some(body));
+        let mut requests = 0;
+        loop {
+            requests += 1;
+            let mut request = match &body {
+                Some(body) => self.http.post(&url).header(reqwest::header::CONTENT_TYPE, "application/json").body(body.clone()),
+                None => self.http.get(&url),
+            };
+            if let Some(span) = self.span {
+                request = request.header(TRACEPARENT, span.to_string());
+            }
+            let sent = request.header(reqwest::header::ACCEPT, "application/json, */*").send().await;
+            let response = sent.map_err(|error| format!("Post \"{shown}\": {}", transport::explain(&error, self.dialled, &shown)))?;
+            let Some(place) = location(&response) else { return Ok(response) };
+            if requests == MAX_REDIRECTS {
+                return Err(format!("Post \"{place}\": stopped after {MAX_REDIRECTS} redirects"));
+            }
+            let next = response.url().join(&place);
+            url = next.map_err(|why| format!("Post \"{shown}\": failed to parse Location header {place:?}: {why}"))?.into();
+            shown.clone_from(&url);
+            // As browsers do: only these two send again what was sent.
+            if !matches!(response.status().as_u16(), 307 | 308) {
+                body = None;
+            }
+        }
+    }
+}
+
+/// Where an answer sends the client on to.
+fn location(response: &reqwest::Response) -> Option<String> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let place = response.headers().get(reqwest::header::LOCATION).filter(|_| is_redirect)?;
+    place.to_str().ok().map(str::to_owned)
 }
 
 /// Reads an answer to its end, or to where it is too much.
