@@ -134,4 +134,10 @@ async fn a_deletion_is_shown_with_what_the_server_makes_of_its_options() {
         let (_, _, validating) = shown(&client, &hooks, "DELETE", "/api/v1/namespaces/default/pods/p", Value::Null).await;
         assert_eq!(validating["options"]["gracePeriodSeconds"], seconds, "nobody has to end a Pod that runs nowhere");
     }
+    for (query, seconds) in [("", None), ("?gracePeriodSeconds=60", None), ("?gracePeriodSeconds=5", Some(5))] {
+        let path = format!("/api/v1/namespaces/default/pods/p{query}");
+        let (_, _, validating) = shown(&client, &hooks, "DELETE", &path, Value::Null).await;
+        let told = validating["options"]["gracePeriodSeconds"].as_i64();
+        assert_eq!(told, seconds, "who gives a Pod no less time than it has changes nothing, and nobody is asked");
+    }
 }
