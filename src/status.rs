@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// A failed request as `meta/v1.Status` tells it.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +16,8 @@ pub struct Status {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
-    /// Where a client whose list expired can go on, inconsistently.
-    pub continues: Option<String>,
+    /// Its `ListMeta`: where a client whose list expired can go on, inconsistently; or what a webhook says in its own.
+    pub metadata: Option<Box<Map<String, Value>>>,
 }
 
 /// `StatusDetails`: what the failure is about, and each single cause.
@@ -51,7 +51,7 @@ pub struct Cause {
 impl Status {
     /// A failure with code, reason and message.
     pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Status { code, reason: reason.into(), message: message.into(), details: None, continues: None }
+        Status { code, reason: reason.into(), message: message.into(), details: None, metadata: None }
     }
 
     /// The same failure, saying which object of which resource it is about.
@@ -78,7 +78,7 @@ impl Status {
 
     /// The same failure with a token by which a list can go on.
     pub fn with_continue(mut self, token: String) -> Self {
-        self.continues = Some(token);
+        self.metadata = Some(Box::new(Map::from_iter([("continue".to_owned(), token.into())])));
         self
     }
 
@@ -195,7 +195,7 @@ impl Status {
         let mut body = Map::new();
         body.insert("kind".into(), "Status".into());
         body.insert("apiVersion".into(), "v1".into());
-        body.insert("metadata".into(), self.continues.as_ref().map_or_else(|| json!({}), |token| json!({"continue": token})));
+        body.insert("metadata".into(), self.metadata.as_deref().cloned().unwrap_or_default().into());
         body.insert("status".into(), "Failure".into());
         if !self.message.is_empty() {
             body.insert("message".into(), self.message.clone().into());
@@ -381,6 +381,7 @@ impl std::fmt::Display for FieldError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn several_field_errors_are_told_in_brackets_and_each_as_a_cause() {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use usher_components::clock::Clock;
 
+use super::webhook::client::Clients;
+use super::webhook::endpoint::ServiceMap;
 use crate::object::Object;
 use crate::registry::Registry;
 use crate::status::Status;
@@ -20,6 +22,8 @@ pub struct Cluster {
     pub registry: Arc<Registry>,
     /// What time it is.
     pub clock: Clock,
+    /// Connections to the webhooks that convert custom objects.
+    pub converters: Arc<Clients>,
 }
 
 /// The resources that nearly every decision looks at; loaded before the first request.
@@ -32,7 +36,12 @@ impl Cluster {
         for storage in ALWAYS_LOADED {
             state.topic(storage).await?;
         }
-        Ok(Cluster { state, registry, clock })
+        Ok(Cluster { state, registry, clock, converters: Arc::default() })
+    }
+
+    /// The same cluster, where webhooks behind these Services are served from elsewhere.
+    pub fn with_services(&self, services: Arc<ServiceMap>) -> Cluster {
+        Cluster { converters: Arc::new(Clients::new(services)), ..self.clone() }
     }
 
     /// One object; the namespace is empty for a cluster-scoped one.

@@ -1,5 +1,6 @@
 //! `--admission-control-config-file`: an `AdmissionConfiguration`, which holds or names what single plugins are configured with.
-//! Configurable are `EventRateLimit`, `ImagePolicyWebhook`, `PodNodeSelector` and `PodSecurity`.
+//! Configurable are `EventRateLimit`, `ImagePolicyWebhook`, `PodNodeSelector`, `PodSecurity`, `PodTolerationRestriction`, `ResourceQuota`,
+//! and of the plugins for webhooks and policies the directory that their manifests are in (`staticManifestsDir`).
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,8 @@ use serde_json::Value;
 use super::plugins::event_rate_limit::Limit;
 use super::plugins::image_policy_webhook::Backend;
 use super::plugins::pod_security::Standards;
+use super::plugins::pod_toleration_restriction::Tolerations;
+use super::plugins::resource_quota::Limited;
 use super::registry::Settings;
 use crate::schema::yaml;
 
@@ -41,6 +44,13 @@ pub fn read(path: &Path, settings: &mut Settings) -> Result<(), String> {
             "ImagePolicyWebhook" => settings.image_policy = Some(image_policy(&configuration, &base).map_err(of)?),
             "PodSecurity" => settings.pod_security = Standards::from_value(&configuration).map_err(of)?,
             "PodNodeSelector" => settings.node_selectors = node_selectors(&configuration),
+            "PodTolerationRestriction" => settings.tolerations = tolerations(&configuration),
+            "ResourceQuota" => settings.limited_resources = limited_resources(&configuration).map_err(of)?,
+            "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" | "ValidatingAdmissionWebhook" | "MutatingAdmissionWebhook" => {
+                if let Some(directory) = manifests(&configuration).map_err(of)? {
+                    settings.manifests.push((name.to_owned(), directory));
+                }
+            }
             _ => return Err(of("takes no configuration".into())),
         }
     }
@@ -109,6 +119,35 @@ fn node_selectors(configuration: &Value) -> Vec<(String, String)> {
     all.filter_map(|(namespace, selector)| Some((namespace.clone(), selector.as_str()?.to_owned()))).collect()
 }
 
+fn tolerations(configuration: &Value) -> Tolerations {
+    let list = |field: &str| configuration[field].as_array().cloned().unwrap_or_default();
+    Tolerations { default: list("default"), whitelist: list("whitelist") }
+}
+
+fn limited_resources(configuration: &Value) -> Result<Vec<Limited>, String> {
+    let all = configuration["limitedResources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    match all.iter().position(|limited| limited["resource"].as_str().is_none_or(str::is_empty)) {
+        Some(at) => Err(format!("limitedResources[{at}].resource: Required value")),
+        None => Ok(all.iter().map(Limited::from_value).collect()),
+    }
+}
+
+/// `staticManifestsDir`. With which identity a webhook is asked (`kubeConfigFile`) cannot be configured, and is not passed over in silence.
+fn manifests(configuration: &Value) -> Result<Option<PathBuf>, String> {
+    if configuration["kubeConfigFile"].as_str().is_some_and(|file| !file.is_empty()) {
+        return Err("kubeConfigFile is not supported".into());
+    }
+    let Some(directory) = configuration["staticManifestsDir"].as_str().filter(|directory| !directory.is_empty()) else { return Ok(None) };
+    let wrong = |why: &str| Err(format!("staticManifestsDir: Invalid value: {directory:?}: {why}"));
+    let path = PathBuf::from(directory);
+    match std::fs::metadata(&path) {
+        _ if !path.is_absolute() => wrong("must be an absolute file path"),
+        Err(error) => wrong(&format!("unable to read: {error}")),
+        Ok(found) if !found.is_dir() => wrong("must be a directory"),
+        Ok(_) => Ok(Some(path)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +186,13 @@ mod tests {
             ("- {name: EventRateLimit, configuration: {limits: [{type: Foo, qps: 1, burst: 1}]}}\n", "unknown event rate limit type: Foo"),
             ("- {name: EventRateLimit, configuration: {limits: []}}\n", "limits must not be empty"),
             ("- {name: LimitRanger, configuration: {a: b}}\n", "takes no configuration"),
+            ("- {name: ValidatingAdmissionPolicy, configuration: {staticManifestsDir: here}}\n", "must be an absolute file path"),
+            ("- {name: MutatingAdmissionWebhook, configuration: {staticManifestsDir: /nowhere/at/all}}\n", "unable to read"),
+            ("- {name: MutatingAdmissionWebhook, configuration: {kubeConfigFile: x}}\n", "kubeConfigFile is not supported"),
+            (
+                "- {name: ResourceQuota, configuration: {limitedResources: [{apiGroup: x}]}}\n",
+                "limitedResources[0].resource: Required value",
+            ),
             ("- {name: PodSecurity, path: nope.yaml}\n", "cannot read"),
             ("- {name: PodSecurity, path: kc, configuration: {a: b}}\n", "mutually exclusive"),
         ] {

@@ -46,6 +46,8 @@ pub struct Manifests {
 
 struct Loaded {
     directory: PathBuf,
+    /// The plugin whose directory it is; one that is nobody's may hold everything.
+    plugin: Option<String>,
     registry: Arc<Registry>,
     targets: Targets,
     /// The last good content of every file.
@@ -55,12 +57,14 @@ struct Loaded {
 }
 
 impl Manifests {
-    /// Loads a directory and follows it.
+    /// Loads a directory and follows it; that of a plugin holds what the plugin is about, under names that have their ending.
     ///
     /// # Errors
     /// If a file is wrong from the start, or the directory cannot be read.
-    pub fn follow(directory: &Path, registry: Arc<Registry>, targets: Targets) -> Result<Manifests, String> {
-        let mut loaded = Loaded { directory: directory.to_owned(), registry, targets, files: BTreeMap::new(), in_force: BTreeSet::new() };
+    pub fn follow(directory: &Path, plugin: Option<&str>, registry: Arc<Registry>, targets: Targets) -> Result<Manifests, String> {
+        let (directory_owned, plugin) = (directory.to_owned(), plugin.map(str::to_owned));
+        let (files, in_force) = (BTreeMap::new(), BTreeSet::new());
+        let mut loaded = Loaded { directory: directory_owned, plugin, registry, targets, files, in_force };
         let errors = loaded.reload()?;
         if let Some(error) = errors.first() {
             return Err(error.clone());
@@ -90,7 +94,7 @@ impl Loaded {
     fn reload(&mut self) -> Result<Vec<String>, String> {
         let (mut files, mut errors) = (BTreeMap::new(), Vec::new());
         for path in paths(&self.directory)? {
-            match read(&path, &self.registry) {
+            match read(&path, self.plugin.as_deref(), &self.registry) {
                 Ok(objects) => {
                     files.insert(path, objects);
                 }
@@ -157,7 +161,7 @@ fn paths(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-fn read(path: &Path, registry: &Registry) -> Result<Vec<Value>, String> {
+fn read(path: &Path, plugin: Option<&str>, registry: &Registry) -> Result<Vec<Value>, String> {
     let length = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
     if length > MAX_FILE_BYTES {
         return Err(format!("too large: {length} bytes"));
@@ -167,14 +171,14 @@ fn read(path: &Path, registry: &Registry) -> Result<Vec<Value>, String> {
     if text.is_empty() {
         return Err("the file is empty".into());
     }
-    parse(&text, registry)
+    parse(&text, plugin, registry)
 }
 
 /// The objects of a manifest, checked and with their endings.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse(text: &str, registry: &Registry) -> Result<Vec<Value>, String> {
+pub fn parse(text: &str, plugin: Option<&str>, registry: &Registry) -> Result<Vec<Value>, String> {
     let mut objects = Vec::new();
     for part in split(text) {
         let document = yaml::parse(&part)?.value;
@@ -184,7 +188,26 @@ pub fn parse(text: &str, registry: &Registry) -> Result<Vec<Value>, String> {
             _ => objects.push(document),
         }
     }
+    if let Some(plugin) = plugin {
+        objects.iter().try_for_each(|object| belongs(object, plugin))?;
+    }
     objects.into_iter().map(|object| checked(object, registry)).collect()
+}
+
+/// Whether an object is one for a plugin's own directory.
+fn belongs(object: &Value, plugin: &str) -> Result<(), String> {
+    let (kind, name) = (object["kind"].as_str().unwrap_or_default(), meta(object, "name"));
+    // `…Policy` takes policies and their bindings, `…Webhook` webhook configurations, each of its own sort.
+    let is_its = match plugin.strip_suffix("AdmissionWebhook") {
+        Some(sort) => kind == format!("{sort}WebhookConfiguration"),
+        None => kind == plugin || kind.strip_suffix("Binding") == Some(plugin),
+    };
+    match (is_its, name) {
+        (false, _) => Err(format!("{kind} {name:?} is nothing for {plugin}")),
+        (_, "") => Err(format!("a {kind} must have a name")),
+        _ if !name.ends_with(SUFFIX) => Err(format!("{name:?} must have a name ending with {SUFFIX:?}")),
+        _ => Ok(()),
+    }
 }
 
 fn split(text: &str) -> Vec<String> {
@@ -245,10 +268,16 @@ mod tests {
     #[test]
     fn names_get_their_ending_and_references_follow() {
         let registry = Registry::new();
-        let objects = parse(&format!("# why\n---\n{POLICY}---\n{BINDING}"), &registry).unwrap();
+        let objects = parse(&format!("# why\n---\n{POLICY}---\n{BINDING}"), None, &registry).unwrap();
         assert_eq!(objects[0]["metadata"]["name"], "p.static.k8s.io");
         assert_eq!(objects[1]["spec"]["policyName"], "p.static.k8s.io");
-        assert!(parse("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", &registry).is_err());
+        assert!(parse("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", None, &registry).is_err());
+        let own = |text: &str, plugin: &str| parse(text, Some(plugin), &registry).map_err(|why| why.to_string());
+        assert_eq!(own(POLICY, "ValidatingAdmissionPolicy").unwrap_err(), "\"p\" must have a name ending with \".static.k8s.io\"");
+        let named = POLICY.replace("name: p", "name: p.static.k8s.io");
+        assert_eq!(own(&named, "ValidatingAdmissionPolicy").unwrap().len(), 1);
+        let elsewhere = "ValidatingAdmissionPolicy \"p.static.k8s.io\" is nothing for MutatingAdmissionWebhook";
+        assert_eq!(own(&named, "MutatingAdmissionWebhook").unwrap_err(), elsewhere);
     }
 
     #[test]
@@ -259,6 +288,7 @@ mod tests {
         let targets = targets();
         let mut loaded = Loaded {
             directory: directory.path().into(),
+            plugin: None,
             registry: Arc::new(Registry::new()),
             targets: targets.clone(),
             files: BTreeMap::new(),

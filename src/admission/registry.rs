@@ -21,16 +21,18 @@ use super::plugins::limit_ranger::LimitRanger;
 use super::plugins::namespace_auto_provision::NamespaceAutoProvision;
 use super::plugins::namespace_exists::NamespaceExists;
 use super::plugins::namespace_lifecycle::NamespaceLifecycle;
+use super::plugins::node_declared_feature_validator::NodeDeclaredFeatureValidator;
 use super::plugins::node_restriction::NodeRestriction;
 use super::plugins::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement;
 use super::plugins::persistent_volume_claim_resize::PersistentVolumeClaimResize;
+use super::plugins::pod_group_protection::PodGroupProtection;
 use super::plugins::pod_node_selector::PodNodeSelector;
 use super::plugins::pod_resize_validator::PodResizeValidator;
 use super::plugins::pod_security::{PodSecurity, Standards};
-use super::plugins::pod_toleration_restriction::PodTolerationRestriction;
+use super::plugins::pod_toleration_restriction::{PodTolerationRestriction, Tolerations};
 use super::plugins::pod_topology_labels::PodTopologyLabels;
 use super::plugins::priority::Priority;
-use super::plugins::resource_quota::ResourceQuota;
+use super::plugins::resource_quota::{Limited, ResourceQuota};
 use super::plugins::runtime_class::RuntimeClass;
 use super::plugins::service_account::ServiceAccount;
 use super::plugins::storage_object_in_use_protection::StorageObjectInUseProtection;
@@ -67,6 +69,12 @@ pub struct Settings {
     pub event_limits: Vec<Limit>,
     /// What `PodSecurity` asks where a namespace says nothing, and of whom it asks nothing.
     pub pod_security: Standards,
+    /// What `PodTolerationRestriction` holds to where a namespace says nothing.
+    pub tolerations: Tolerations,
+    /// What `ResourceQuota` gives nobody without a quota.
+    pub limited_resources: Vec<Limited>,
+    /// `staticManifestsDir` of the plugins for webhooks and policies.
+    pub manifests: Vec<(String, PathBuf)>,
     /// The selectors of `PodNodeSelector` by namespace; `clusterDefaultNodeSelector` is for all others.
     pub node_selectors: Vec<(String, String)>,
 }
@@ -90,7 +98,7 @@ pub enum BuildError {
     #[error("admission plugin {0:?} is both enabled and disabled")]
     Contradiction(String),
     /// A manifest is wrong from the start.
-    #[error("--policies: {0}")]
+    #[error("{0}")]
     Manifests(String),
     /// What admission depends on could not be read.
     #[error(transparent)]
@@ -126,7 +134,7 @@ const OFF: bool = false;
 /// # Errors
 /// If a flag names no plugin, or the read side cannot be loaded.
 pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<Stack, BuildError> {
-    let (cluster, authorizer) = (&dependencies.cluster, &dependencies.authorizer);
+    let (cluster, authorizer) = (&dependencies.cluster.with_services(settings.services.clone()), &dependencies.authorizer);
     let (mutating_hooks, validating_hooks) = (Arc::new(Hooks::default()), Arc::new(Hooks::default()));
     cluster.state.topic("mutatingwebhookconfigurations").await?.observe(mutating_hooks.clone());
     cluster.state.topic("validatingwebhookconfigurations").await?.observe(validating_hooks.clone());
@@ -139,18 +147,21 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         cluster.state.topic(bindings).await?.observe(Arc::new(FollowBindings(policies.clone())));
     }
     cluster.state.topic("validatingadmissionpolicies").await?.observe(Arc::new(Checker::start(cluster)));
-    let manifests = match &settings.policies {
-        None => None,
-        Some(directory) => {
-            let targets = Targets {
-                mutating_policies: mutating_policies.clone(),
-                validating_policies: validating_policies.clone(),
-                mutating_hooks: mutating_hooks.clone(),
-                validating_hooks: validating_hooks.clone(),
-            };
-            Some(Manifests::follow(directory, cluster.registry.clone(), targets).map_err(BuildError::Manifests)?)
-        }
+    let targets = Targets {
+        mutating_policies: mutating_policies.clone(),
+        validating_policies: validating_policies.clone(),
+        mutating_hooks: mutating_hooks.clone(),
+        validating_hooks: validating_hooks.clone(),
     };
+    let mut manifests = Vec::new();
+    if let Some(directory) = &settings.policies {
+        let followed = Manifests::follow(directory, None, cluster.registry.clone(), targets.clone());
+        manifests.push(followed.map_err(|why| BuildError::Manifests(format!("--policies: {why}")))?);
+    }
+    for (plugin, directory) in &settings.manifests {
+        let followed = Manifests::follow(directory, Some(plugin), cluster.registry.clone(), targets.clone());
+        manifests.push(followed.map_err(|why| BuildError::Manifests(format!("staticManifestsDir of {plugin}: {why}")))?);
+    }
     let evaluator = Arc::new(Evaluator { cluster: cluster.clone(), authorizer: authorizer.clone() });
     let caller =
         Arc::new(Caller { cluster: cluster.clone(), authorizer: authorizer.clone(), clients: Clients::new(settings.services.clone()) });
@@ -165,17 +176,18 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         // Off by default in kube-apiserver, and on in every cluster that has kubelets.
         mutating(NodeRestriction { cluster: cluster.clone(), authorizer: authorizer.clone() }, ON),
         mutating(TaintNodesByCondition, ON),
-        mutating(AlwaysPullImages, OFF),
+        both(AlwaysPullImages, OFF),
         validating(ImagePolicyWebhook::new(settings.image_policy.clone(), caller.clone()), OFF),
         validating(PodSecurity { cluster: cluster.clone(), standards: settings.pod_security.clone() }, ON),
-        mutating(PodNodeSelector { cluster: cluster.clone(), selectors: settings.node_selectors.clone() }, OFF),
+        both(PodNodeSelector { cluster: cluster.clone(), selectors: settings.node_selectors.clone() }, OFF),
         both(Priority(cluster.clone()), ON),
         mutating(DefaultTolerationSeconds, ON),
-        mutating(PodTolerationRestriction(cluster.clone()), OFF),
+        both(PodTolerationRestriction { cluster: cluster.clone(), configured: settings.tolerations.clone() }, OFF),
         validating(EventRateLimit::new(settings.event_limits.clone()), OFF),
         mutating(ExtendedResourceToleration, OFF),
         mutating(DefaultStorageClass(cluster.clone()), ON),
         mutating(StorageObjectInUseProtection, ON),
+        mutating(PodGroupProtection, ON),
         validating(OwnerReferencesPermissionEnforcement { cluster: cluster.clone(), authorizer: authorizer.clone() }, OFF),
         validating(PersistentVolumeClaimResize(cluster.clone()), ON),
         both(RuntimeClass(cluster.clone()), ON),
@@ -186,13 +198,14 @@ pub async fn build(settings: &Settings, dependencies: Dependencies) -> Result<St
         mutating(DefaultIngressClass(cluster.clone()), ON),
         validating(DenyServiceExternalIPs, OFF),
         mutating(PodTopologyLabels(cluster.clone()), ON),
+        validating(NodeDeclaredFeatureValidator(cluster.clone()), ON),
         validating(PodResizeValidator(cluster.clone()), ON),
         // What comes from outside stands behind everything built in, and quota behind everybody.
         mutating(MutatingAdmissionPolicy { policies: mutating_policies, evaluator: evaluator.clone() }, ON),
         mutating(MutatingAdmissionWebhook { hooks: mutating_hooks, caller: caller.clone() }, ON),
         validating(ValidatingAdmissionPolicy { policies: validating_policies, evaluator }, ON),
         validating(ValidatingAdmissionWebhook { hooks: validating_hooks, caller }, ON),
-        validating(ResourceQuota::new(cluster.clone()), ON),
+        validating(ResourceQuota::new(cluster.clone(), settings.limited_resources.clone()), ON),
         mutating(AlwaysDeny, OFF),
     ];
     let mut stack = assemble(settings, plugins)?;

@@ -3,10 +3,11 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Write;
-use crate::api::convert;
+use super::{Cluster, Write};
+use crate::api::conversion;
 use crate::registry::Resource;
 use crate::request::User;
+use crate::status::Status;
 
 /// The request part of a review, borrowing everything large.
 #[derive(Serialize)]
@@ -74,16 +75,20 @@ pub struct Versioned {
 
 impl Versioned {
     /// Converts a write's objects; `None` where they already are in that version.
-    pub fn of(write: &Write, resource: &Resource) -> Option<Versioned> {
+    ///
+    /// # Errors
+    /// If a webhook has to convert them and does not.
+    pub async fn of(write: &Write, resource: &Resource, cluster: &Cluster) -> Result<Option<Versioned>, Status> {
         if resource.version == write.resource.version && resource.group == write.resource.group {
-            return None;
+            return Ok(None);
         }
-        // A `Scale` or a `Binding` is the same whatever version its resource is meant in.
-        let convert = |value: &Value| match value["kind"] == *write.resource.kind {
-            true => convert::between(value.clone(), &write.resource, resource),
-            false => value.clone(),
+        let convert = async |value: Option<&Value>| match value {
+            None => Ok(None),
+            // A `Scale` or a `Binding` is the same whatever version its resource is meant in.
+            Some(value) if value["kind"] != *write.resource.kind => Ok(Some(value.clone())),
+            Some(value) => conversion::between(cluster, value.clone(), &write.resource, resource).await.map(Some),
         };
-        Some(Versioned { object: write.object.as_ref().map(convert), old: write.old.as_deref().map(convert) })
+        Ok(Some(Versioned { object: convert(write.object.as_ref()).await?, old: convert(write.old.as_deref()).await? }))
     }
 }
 

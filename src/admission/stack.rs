@@ -16,8 +16,8 @@ pub struct Stack {
     pub mutating: Vec<Arc<dyn Mutate>>,
     /// Hop 06, in order.
     pub validating: Vec<Arc<dyn Validate>>,
-    /// The directory of manifests, followed as long as the stack lives.
-    pub manifests: Option<super::manifest::Manifests>,
+    /// The directories of manifests, followed as long as the stack lives.
+    pub manifests: Vec<super::manifest::Manifests>,
 }
 
 impl Stack {

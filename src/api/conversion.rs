@@ -3,7 +3,6 @@
 //! annotations and everything below the metadata, and nothing else.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -148,29 +147,49 @@ impl Converter {
         Ok(object)
     }
 
-    /// Has a webhook convert objects. `kind` is what messages call them.
     async fn ask(&self, webhook: &Value, objects: Vec<Value>, desired: &str, kind: &str, is_list: bool) -> Result<Vec<Value>, Status> {
-        let failed = |why: String| Status::unclassified(format!("conversion webhook for {kind} failed: {why}"));
-        let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let Some(version) = versions.into_iter().find(|version| matches!(*version, "v1" | "v1beta1")) else {
-            return Err(Status::unclassified("no supported conversion review versions"));
-        };
-        let uid = uuid::Uuid::new_v4().to_string();
-        let review = json!({
-            "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{version}"),
-            "request": {"uid": uid, "desiredAPIVersion": desired, "objects": objects},
-        });
-        let endpoint = Endpoint::from_value(&webhook["clientConfig"]);
-        let shown = endpoint.shown_url(TIMEOUT_SECONDS);
-        let post = self.clients.post(&endpoint, TIMEOUT_SECONDS, &self.cluster, &shown, None, review.to_string().into_bytes());
-        let received = match tokio::time::timeout(Duration::from_secs(TIMEOUT_SECONDS), post).await {
-            Ok(received) => received.map_err(failed)?,
-            Err(_) => return Err(failed(format!("Post \"{shown}\": context deadline exceeded"))),
-        };
-        let answer = received.value().map_err(failed)?;
-        let converted = response(answer, version, &uid).map_err(failed)?;
-        verify(&objects, converted, desired, is_list).map_err(|why| Status::unclassified(format!("conversion webhook for {kind} {why}")))
+        ask(&self.clients, &self.cluster, webhook, objects, desired, kind, is_list).await
     }
+}
+
+/// An object of a request in the version that somebody who is asked about it wants: made by the definition's webhook, if it has one.
+pub async fn between(cluster: &Cluster, object: Value, from: &Resource, to: &Resource) -> Result<Value, Status> {
+    let Some(webhook) = webhook(from) else { return Ok(convert::between(object, from, to)) };
+    let kind = kind_of(&object);
+    let mut converted = ask(&cluster.converters, cluster, webhook, vec![object], &to.group_version(), &kind, false).await?;
+    let mut object = converted.pop().unwrap_or_default();
+    prune::prune(&mut object, &to.schema());
+    default::apply_defaults(&mut object, to);
+    Ok(object)
+}
+
+/// Has a webhook convert objects. `kind` is what messages call them.
+async fn ask(
+    clients: &Clients,
+    cluster: &Cluster,
+    webhook: &Value,
+    objects: Vec<Value>,
+    desired: &str,
+    kind: &str,
+    is_list: bool,
+) -> Result<Vec<Value>, Status> {
+    let failed = |why: String| Status::unclassified(format!("conversion webhook for {kind} failed: {why}"));
+    let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let Some(version) = versions.into_iter().find(|version| matches!(*version, "v1" | "v1beta1")) else {
+        return Err(Status::unclassified("no supported conversion review versions"));
+    };
+    let uid = uuid::Uuid::new_v4().to_string();
+    let review = json!({
+        "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{version}"),
+        "request": {"uid": uid, "desiredAPIVersion": desired, "objects": objects},
+    });
+    let endpoint = Endpoint::from_value(&webhook["clientConfig"]);
+    let shown = endpoint.shown_url(TIMEOUT_SECONDS);
+    let post = clients.post(&endpoint, TIMEOUT_SECONDS, cluster, &shown, None, review.to_string().into_bytes());
+    let received = post.await.map_err(failed)?;
+    let answer = received.value().map_err(failed)?;
+    let converted = response(answer, version, &uid).map_err(failed)?;
+    verify(&objects, converted, desired, is_list).map_err(|why| Status::unclassified(format!("conversion webhook for {kind} {why}")))
 }
 
 /// The objects of an answer.

@@ -42,14 +42,13 @@ impl Api {
             let seen = self.converted_one(old.clone(), resource).await?;
             let before = self.in_version(&seen, resource);
             check_preconditions(resource, &target.name, &old, &before, options)?;
+            if is_pending(resource, &before, options) {
+                return Ok(Deleted { object: seen, gone: false });
+            }
             if !target.options.is_admitted {
                 let mut write = target.operation(Operation::Delete, None, Some(before.clone()));
                 write.options = options.shown.clone();
-                // These two are deleted on conditions, also where there are none.
-                let is_conditional = matches!(&*resource.plural, "namespaces" | "customresourcedefinitions") && resource.custom.is_none();
-                if is_conditional && write.options["preconditions"].is_null() {
-                    write.options["preconditions"] = json!({});
-                }
+                complete_options(resource, &before, options, &mut write.options);
                 write.dry_run = options.dry_run;
                 self.admission.mutate(&mut write).await?;
                 self.admission.validate(&write).await?;
@@ -162,6 +161,32 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
     let nobody_has_it = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
     let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if nobody_has_it || ended { 0 } else { grace }
+}
+
+/// Whether a Pod is on its way out already and is given no less time: then nothing is to be done, and nobody to be asked.
+fn is_pending(resource: &Resource, object: &Value, options: &DeleteOptions) -> bool {
+    let is_pod = &*resource.plural == "pods" && resource.group.is_empty();
+    let given = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    is_pod
+        && !meta(object, "deletionTimestamp").is_empty()
+        && given.is_some_and(|given| options.grace_period_seconds.is_none_or(|asked| asked >= given))
+}
+
+/// What reviews show of the options beyond what the client said: Namespaces and definitions are deleted as the very ones they are, and a
+/// Pod with the time that it really gets.
+fn complete_options(resource: &Resource, object: &Value, options: &DeleteOptions, shown: &mut Value) {
+    if resource.custom.is_some() {
+        return;
+    }
+    match &*resource.plural {
+        "namespaces" | "customresourcedefinitions" if shown["preconditions"]["uid"].is_null() => {
+            shown["preconditions"]["uid"] = meta(object, "uid").into();
+        }
+        "pods" if resource.group.is_empty() && meta(object, "deletionTimestamp").is_empty() => {
+            shown["gracePeriodSeconds"] = pod_grace(object, options).into();
+        }
+        _ => {}
+    }
 }
 
 /// `Foreground` and `Orphan` are finalizers that the garbage collector takes away; the request decides which stays.

@@ -62,7 +62,7 @@ impl Api {
             let object = (*self.in_version(&current, &target.resource)).clone();
             let (before, mut scale) = self.wanted_scale(&target, &object, &wanted, &schema)?;
             let said = said(&scale, &before, "resourceVersion");
-            complete(&before, &mut scale);
+            normalize(&before, &mut scale);
             let mut write = target.operation(Operation::Update, Some(scale), Some(Arc::new(before.clone())));
             self.admission.mutate(&mut write).await?;
             let replicas = write.object()["spec"]["replicas"].as_i64().unwrap_or(0);
@@ -70,9 +70,12 @@ impl Api {
                 let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
                 return Err(Status::invalid(SCALE.0, SCALE.2, &target.name, vec![error]));
             }
-            self.admission.validate(&write).await?;
-            let scale = write.object.take().unwrap_or_default();
+            let mut scale = write.object.take().unwrap_or_default();
+            complete(&before, &mut scale);
             let mut scaled = self.scaled(&target, object, &before, &scale)?;
+            // Validating admission is shown the Scale of what will be.
+            write.object = Some(scale_of(&target, &scaled));
+            self.admission.validate(&write).await?;
             let revision = said.clone().unwrap_or_else(|| current.revision.to_string());
             meta_mut(&mut scaled).insert("resourceVersion".into(), revision.into());
             match self.update(&owned, &|_| Ok(scaled.clone()), false).await {
@@ -164,11 +167,20 @@ fn said(scale: &Value, before: &Value, field: &str) -> Option<String> {
 
 /// What only the server says of a Scale is as it was.
 fn complete(before: &Value, scale: &mut Value) {
-    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+    fill(before, scale, &["name", "namespace", "uid", "creationTimestamp"]);
+}
+
+fn fill(before: &Value, scale: &mut Value, fields: &[&str]) {
+    for field in fields {
         if meta(scale, field).is_empty() {
-            meta_mut(scale).insert(field.into(), before["metadata"][field].clone());
+            meta_mut(scale).insert((*field).into(), before["metadata"][field].clone());
         }
     }
+}
+
+/// A Scale as it is sent about: it has a place, and all of its parts.
+fn normalize(before: &Value, scale: &mut Value) {
+    fill(before, scale, &["name", "namespace"]);
     if !scale["spec"].is_object() {
         scale["spec"] = json!({});
     }

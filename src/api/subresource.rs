@@ -37,8 +37,14 @@ impl Api {
             ("serviceaccounts", "token") => {
                 let target = Target { options: WriteOptions::parse(&target.context, "CreateOptions")?, ..target.clone() };
                 let kind = ("authentication.k8s.io", "v1", "TokenRequest");
-                let body = decode_part(&target.context, &parts.headers, bytes, kind, target.options.field_validation)?;
-                let body = self.admit(&target, Operation::Create, body).await?;
+                let mut body = decode_part(&target.context, &parts.headers, bytes, kind, target.options.field_validation)?;
+                super::token_requests::set_defaults(&mut body, &target.namespace);
+                let mut write = target.operation(Operation::Create, Some(body), None);
+                self.admission.mutate(&mut write).await?;
+                let body = write.object.take().unwrap_or_default();
+                write.object = Some(self.reviews.prepared(&target.namespace, &target.name, body)?);
+                self.admission.validate(&write).await?;
+                let body = write.object.take().unwrap_or_default();
                 let issued = self.reviews.token_request(&target.namespace, &target.name, body)?;
                 target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", issued.credential_id));
                 issued.warning.into_iter().for_each(|warning| target.context.trace.warn(warning));

@@ -18,8 +18,8 @@ pub struct Issued {
 }
 
 impl Reviews {
-    /// Issues a token.
-    pub fn token_request(&self, namespace: &str, name: &str, body: Value) -> Result<Issued, Status> {
+    /// A request that is about its service account, as validating admission is shown it.
+    pub fn prepared(&self, namespace: &str, name: &str, body: Value) -> Result<Value, Status> {
         let mut body = object(body)?;
         let given = |key: &str| body["metadata"][key].as_str().unwrap_or_default();
         if !given("namespace").is_empty() && given("namespace") != namespace {
@@ -36,13 +36,25 @@ impl Reviews {
                 format!("the UID in the token request ({}) does not match the UID of the service account ({account_uid})", given("uid"));
             return Err(Status::conflict(AUTHENTICATION, "TokenRequest", name, &why));
         }
+        check(body["spec"]["expirationSeconds"].as_i64().unwrap_or(3600), &body["spec"])?;
+        let uid = account_uid.to_owned();
+        set_defaults(&mut body, namespace);
+        for (key, value) in [("name", name), ("uid", &uid), ("creationTimestamp", &seconds((self.now)()))] {
+            body["metadata"][key] = value.into();
+        }
+        if strings(&body["spec"]["audiences"]).is_empty() {
+            body["spec"]["audiences"] = json!(self.audiences);
+        }
+        Ok(body)
+    }
+
+    /// Issues a token.
+    pub fn token_request(&self, namespace: &str, name: &str, body: Value) -> Result<Issued, Status> {
+        let mut body = self.prepared(namespace, name, body)?;
+        let account = self.objects.get("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found("", "serviceaccounts", name))?;
         let spec = body["spec"].take();
         let asked = spec["expirationSeconds"].as_i64().unwrap_or(3600);
-        check(asked, &spec)?;
-        let mut audiences = strings(&spec["audiences"]);
-        if audiences.is_empty() {
-            audiences.clone_from(&self.audiences);
-        }
+        let audiences = strings(&spec["audiences"]);
         let bound = self.bound(namespace, name, &spec["boundObjectRef"])?;
         let shortened = self.max_token_seconds > 0 && asked > self.max_token_seconds;
         let lifetime = if shortened { self.max_token_seconds } else { asked };
@@ -67,12 +79,6 @@ impl Reviews {
         let key = keys.signing.as_ref().ok_or_else(|| Status::internal("this server has no key to sign tokens with"))?;
         let token = key.sign(&request.claims()).map_err(Status::internal)?;
         let expires = now.checked_add(jiff::SignedDuration::from_secs(lifetime)).map_err(Status::internal)?;
-        if !body["metadata"].is_object() {
-            body["metadata"] = json!({});
-        }
-        for (key, value) in [("name", name), ("namespace", namespace), ("uid", account_uid), ("creationTimestamp", &seconds(now))] {
-            body["metadata"][key] = value.into();
-        }
         body["spec"] = json!({
             "audiences": audiences, "expirationSeconds": lifetime, "boundObjectRef": spec["boundObjectRef"],
         });
@@ -128,6 +134,28 @@ impl Reviews {
             "Secret" => Bound::Secret(found),
             _ => Bound::Node(found),
         })
+    }
+}
+
+/// A request in full, as everybody who is asked about it is shown it.
+pub fn set_defaults(body: &mut Value, namespace: &str) {
+    for part in ["metadata", "spec"] {
+        if !body[part].is_object() {
+            body[part] = json!({});
+        }
+    }
+    if body["metadata"]["namespace"].as_str().is_none_or(str::is_empty) {
+        body["metadata"]["namespace"] = namespace.into();
+    }
+    let Some(spec) = body["spec"].as_object_mut() else { return };
+    for (field, value) in [("audiences", Value::Null), ("expirationSeconds", json!(3600)), ("boundObjectRef", Value::Null)] {
+        let given = spec.entry(field).or_insert_with(|| value.clone());
+        if given.is_null() {
+            *given = value;
+        }
+    }
+    if !body["status"].is_object() {
+        body["status"] = json!({"token": "", "expirationTimestamp": null});
     }
 }
 

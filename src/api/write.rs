@@ -153,8 +153,10 @@ impl Api {
         let mut write = target.operation(Operation::Create, Some(object), None);
         self.admission.mutate(&mut write).await?;
         let mut object = target.mutated(&mut write);
-        let given = meta(&object, "namespace");
-        if resource.namespaced && !given.is_empty() && given != target.namespace {
+        if resource.namespaced && meta(&object, "namespace").is_empty() {
+            meta_mut(&mut object).insert("namespace".into(), target.namespace.clone().into());
+        }
+        if resource.namespaced && meta(&object, "namespace") != target.namespace {
             return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
         }
         if !meta(&object, "resourceVersion").is_empty() {
@@ -258,19 +260,31 @@ impl Api {
         let before = self.in_version(seen, resource);
         check_preconditions(target, old, &before, &new)?;
         let phase = Phase::of(&target.subresource);
-        strategy::keep_system_fields(&before, &mut new);
-        strategy::isolate(resource, phase, &before, &mut new);
+        // Mutating admission sees an object, or a status, as it was sent: what such a write cannot change is put back behind it.
+        let is_shown_as_sent = matches!(phase, Phase::Main | Phase::Status);
+        if !is_shown_as_sent {
+            strategy::keep_system_fields(&before, &mut new);
+            strategy::isolate(resource, phase, &before, &mut new);
+        }
         let schema = resource.schema();
         if !target.options.is_apply {
             fields::track(self, target, &schema, Some(&before), &mut new).await;
         }
         dedup_owners(target, &mut new);
+        let sent = strategy::system_fields(&new);
         let mut write = target.operation(Operation::Update, Some(new), Some(before.clone()));
         if !target.options.is_admitted {
             self.admission.mutate(&mut write).await?;
         }
         let mut new = target.mutated(&mut write);
         default::apply_defaults(&mut new, resource);
+        if is_shown_as_sent {
+            // What a webhook changed that nobody may change is for validation to say.
+            let changed = strategy::changed_system_fields(&sent, &new);
+            strategy::keep_system_fields(&before, &mut new);
+            strategy::isolate(resource, phase, &before, &mut new);
+            meta_mut(&mut new).extend(changed);
+        }
         strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
         self.escalation.check(&target.user, &target.context.info, Some(&before), &new).await?;
         let errors = validation::update(resource, &target.subresource, &new, &before);

@@ -182,6 +182,14 @@ pub fn one_of(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, 
     }
 }
 
+/// One of some words, or nothing at all: an empty one is none of them.
+pub fn one_of_or_none(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, supported: &[&str]) {
+    match value[field] == "" {
+        true => errors.push(FieldError::not_supported(path.field(field), &"".into(), supported)),
+        false => one_of(errors, value, path, field, false, supported),
+    }
+}
+
 /// A number that must not be below zero, where it is there.
 pub fn non_negative(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str) {
     at_least(errors, value, path, field, 0);

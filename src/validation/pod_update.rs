@@ -143,9 +143,6 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
     for name in ["initContainers", "containers"] {
         let list = SPEC.field(name);
         for (i, (now, before)) in items(new_spec, name).iter().zip(items(old_spec, name)).enumerate() {
-            if name == "initContainers" && text(before, "restartPolicy") != "Always" {
-                continue;
-            }
             let at = list.index(i);
             let at = at.field("resources");
             for kind in ["requests", "limits"].into_iter().filter(|kind| is_removed(now, before, kind)) {
@@ -160,13 +157,14 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
     }
     let list = SPEC.field("initContainers");
     for (i, (now, before)) in items(new_spec, "initContainers").iter().zip(items(old_spec, "initContainers")).enumerate() {
-        if text(now, "restartPolicy") == "Always" {
-            if masked(now) != masked(before) {
-                let why = "only cpu and memory resources for init or sidecar containers are mutable";
-                errors.push(FieldError::forbidden(list.index(i), why));
-            }
-        } else if now != before {
-            errors.push(FieldError::forbidden(SPEC, "resources for non-sidecar init containers are immutable"));
+        if masked(now) != masked(before) {
+            let why = "only cpu and memory resources for init or sidecar containers are mutable";
+            errors.push(FieldError::forbidden(list.index(i), why));
+        }
+        let restarts = items(now, "resizePolicy").iter().filter(|policy| text(policy, "restartPolicy") == "RestartContainer");
+        if now != before && text(now, "restartPolicy") != "Always" {
+            let why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+            errors.extend(restarts.map(|_| FieldError::forbidden(list.index(i), why)));
         }
     }
 }

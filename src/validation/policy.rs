@@ -3,7 +3,7 @@
 use serde_json::Value;
 use usher_cel::{Environment, Type, is_reserved};
 
-use super::field::{Errors, Path, has, invalid, items, object, one_of, text};
+use super::field::{Errors, Path, has, invalid, items, object, one_of, one_of_or_none, text};
 use super::{names, selector, webhook};
 use crate::admission::expression::{self, Site};
 use crate::status::FieldError;
@@ -43,7 +43,7 @@ pub fn validating(policy: &Value, errors: &mut Errors) {
         } else if message.trim().contains(['\n', '\r']) {
             errors.push(invalid(&path.field("message"), message, "must not contain line breaks"));
         }
-        one_of(errors, validation, &path, "reason", false, &REASONS);
+        one_of_or_none(errors, validation, &path, "reason", &REASONS);
     }
     let list = SPEC.field("auditAnnotations");
     if annotations.len() > MAX_ANNOTATIONS {
@@ -73,7 +73,7 @@ pub fn validating(policy: &Value, errors: &mut Errors) {
                     let why = format!("must evaluate to one of [string null_type] but got {}", program.output_type());
                     errors.push(invalid(&at, source, why));
                 }
-                Err(error) => errors.push(invalid(&at, source, expression::compile_error(&error))),
+                Err(error) => errors.push(webhook::uncompiled(&at, source, &error)),
             }
         }
         if annotations[..i].iter().any(|a| text(a, "key") == key) {
@@ -86,16 +86,10 @@ pub fn validating(policy: &Value, errors: &mut Errors) {
 pub fn mutating(policy: &Value, errors: &mut Errors) {
     let spec = &policy["spec"];
     common(spec, errors);
-    for rule in items(&spec["matchConstraints"], "resourceRules") {
-        let constraints = SPEC.field("matchConstraints");
-        let rules = constraints.field("resourceRules");
-        const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
-        for operation in items(rule, "operations").iter().filter(|o| !o.as_str().is_some_and(|o| OPERATIONS.contains(&o))) {
-            errors.push(FieldError::not_supported(rules.field("operations"), operation, &OPERATIONS));
-        }
-    }
-    let site = Site { params: has(spec, "paramKind"), authorizer: true, mutation: true };
-    let environment = variables(spec, site, errors).0.with_policy_variables();
+    mutable_operations(&spec["matchConstraints"], &SPEC.field("matchConstraints"), errors);
+    // What is made for a mutation can only be made in one.
+    let site = Site { params: has(spec, "paramKind"), authorizer: true, mutation: false };
+    let environment = variables(spec, site, errors).0.with_policy_variables().with_mutation_types().with_jsonpatch();
     let mutations = items(spec, "mutations");
     let list = SPEC.field("mutations");
     if mutations.is_empty() {
@@ -117,18 +111,14 @@ pub fn mutating(policy: &Value, errors: &mut Errors) {
             }
         };
         let at = path.field(field);
-        let Some(patch) = object(mutation, field) else {
-            errors.push(FieldError::required(at, format!("must be specified when patchType is {kind}")));
-            continue;
-        };
-        let source = text(patch, "expression").trim();
         let (wanted, word) = match kind {
             "JSONPatch" => (Type::list(Type::object("JSONPatch")), "list(JSONPatch)"),
             _ => (Type::object("Object"), "Object"),
         };
-        match source.is_empty() {
-            true => errors.push(FieldError::required(at.field("expression"), "")),
-            false => compile(&environment, source, &at.field("expression"), &wanted, word, errors),
+        match object(mutation, field).map(|patch| text(patch, "expression").trim()) {
+            None => errors.push(FieldError::required(at, format!("must be specified when patchType is {kind}"))),
+            Some("") => errors.push(FieldError::required(at.field("expression"), "")),
+            Some(source) => compile(&environment, source, &at.field("expression"), &wanted, word, errors),
         }
         let other = if field == "jsonPatch" { "applyConfiguration" } else { "jsonPatch" };
         if has(mutation, other) {
@@ -139,8 +129,19 @@ pub fn mutating(policy: &Value, errors: &mut Errors) {
     one_of(errors, spec, &SPEC, "reinvocationPolicy", true, &["IfNeeded", "Never"]);
 }
 
+/// What is deleted cannot be mutated.
+fn mutable_operations(constraints: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+    let rules = path.field("resourceRules");
+    for rule in items(constraints, "resourceRules") {
+        for operation in items(rule, "operations").iter().filter(|o| !o.as_str().is_some_and(|o| OPERATIONS.contains(&o))) {
+            errors.push(FieldError::not_supported(rules.field("operations"), operation, &OPERATIONS));
+        }
+    }
+}
+
 fn common(spec: &Value, errors: &mut Errors) {
-    one_of(errors, spec, &SPEC, "failurePolicy", false, &["Fail", "Ignore"]);
+    one_of_or_none(errors, spec, &SPEC, "failurePolicy", &["Fail", "Ignore"]);
     if let Some(kind) = object(spec, "paramKind") {
         let path = SPEC.field("paramKind");
         param_kind(text(kind, "apiVersion"), text(kind, "kind"), &path, errors);
@@ -181,7 +182,7 @@ fn param_kind(api_version: &str, kind: &str, path: &Path<'_>, errors: &mut Error
 }
 
 fn matching(constraints: &Value, path: &Path<'_>, required: bool, errors: &mut Errors) {
-    one_of(errors, constraints, path, "matchPolicy", false, &["Equivalent", "Exact"]);
+    one_of_or_none(errors, constraints, path, "matchPolicy", &["Equivalent", "Exact"]);
     for name in ["namespaceSelector", "objectSelector"] {
         selector::label_selector(&constraints[name], &path.field(name), errors);
     }
@@ -235,7 +236,7 @@ fn variables(spec: &Value, site: Site, errors: &mut Errors) -> (Environment, Env
         let kind = match environment.compile(source) {
             Ok(program) => program.output_type().clone(),
             Err(error) => {
-                errors.push(invalid(&path.field("expression"), source, expression::compile_error(&error)));
+                errors.push(webhook::uncompiled(&path.field("expression"), source, &error));
                 Type::Dyn
             }
         };
@@ -257,7 +258,7 @@ fn compile(environment: &Environment, source: &str, path: &Path<'_>, wanted: &Ty
     match environment.compile(source) {
         Ok(program) if program.output_type() == wanted => {}
         Ok(program) => errors.push(invalid(path, source, format!("must evaluate to {name} but got {}", program.output_type()))),
-        Err(error) => errors.push(invalid(path, source, expression::compile_error(&error))),
+        Err(error) => errors.push(webhook::uncompiled(path, source, &error)),
     }
 }
 
@@ -291,6 +292,9 @@ pub fn binding(binding: &Value, validating: bool, errors: &mut Errors) {
     }
     if let Some(resources) = object(spec, "matchResources") {
         matching(resources, &SPEC.field("matchResources"), false, errors);
+        if !validating {
+            mutable_operations(resources, &SPEC.field("matchResources"), errors);
+        }
     }
     if !validating {
         return;

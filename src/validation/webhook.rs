@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::field::{self, Errors, Path, has, invalid, items, object, one_of, text};
+use super::field::{self, Errors, Path, has, invalid, items, object, one_of_or_none, text};
 use super::{names, selector};
 use crate::admission::expression::{self, Site};
-use crate::status::FieldError;
+use crate::status::{FieldError, FieldReason};
 
 const FORMAT: &str = "; desired format: https://host[/path]";
 
@@ -31,13 +31,13 @@ pub fn configuration(configuration: &Value, errors: &mut Errors) {
         for (i, rule) in items(webhook, "rules").iter().enumerate() {
             rule_with_operations(rule, &rules.index(i), errors);
         }
-        one_of(errors, webhook, &path, "failurePolicy", false, &["Fail", "Ignore"]);
-        one_of(errors, webhook, &path, "matchPolicy", false, &["Equivalent", "Exact"]);
-        match text(webhook, "sideEffects").is_empty() {
-            true => errors.push(FieldError::required(path.field("sideEffects"), "must specify one of None, NoneOnDryRun")),
-            false => one_of(errors, webhook, &path, "sideEffects", true, &["None", "NoneOnDryRun"]),
+        one_of_or_none(errors, webhook, &path, "failurePolicy", &["Fail", "Ignore"]);
+        one_of_or_none(errors, webhook, &path, "matchPolicy", &["Equivalent", "Exact"]);
+        match has(webhook, "sideEffects") {
+            false => errors.push(FieldError::required(path.field("sideEffects"), "must specify one of None, NoneOnDryRun")),
+            true => one_of_or_none(errors, webhook, &path, "sideEffects", &["None", "NoneOnDryRun"]),
         }
-        one_of(errors, webhook, &path, "reinvocationPolicy", false, &["IfNeeded", "Never"]);
+        one_of_or_none(errors, webhook, &path, "reinvocationPolicy", &["IfNeeded", "Never"]);
         if let Some(seconds) = field::number(webhook, "timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
             let why = "the timeout value must be between 1 and 30 seconds";
             errors.push(FieldError::invalid(path.field("timeoutSeconds"), &seconds.into(), why));
@@ -136,7 +136,7 @@ pub fn rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) 
         let why = "if '*' is present, must not specify other resources without subresources";
         errors.push(FieldError::invalid(list, &Value::from(resources.to_vec()), why));
     }
-    one_of(errors, rule, path, "scope", false, &["*", "Cluster", "Namespaced"]);
+    one_of_or_none(errors, rule, path, "scope", &["*", "Cluster", "Namespaced"]);
 }
 
 /// How a webhook is reached: by URL or by Service, never both.
@@ -284,6 +284,17 @@ pub fn expression_of_type(source: &str, wanted: &usher_cel::Type, name: &str, si
     match expression::environment(site).compile(source) {
         Ok(program) if program.output_type() == wanted => {}
         Ok(program) => errors.push(invalid(path, source, format!("must evaluate to {name} but got {}", program.output_type()))),
-        Err(error) => errors.push(invalid(path, source, expression::compile_error(&error))),
+        Err(error) => errors.push(uncompiled(path, source, &error)),
+    }
+}
+
+/// What is said of an expression that does not compile: one that is right and cannot be made to run is nobody's mistake.
+pub fn uncompiled(path: &Path<'_>, source: &str, error: &usher_cel::CompileError) -> FieldError {
+    let why = expression::compile_error(error);
+    match error {
+        usher_cel::CompileError::Issues(_) => invalid(path, source, why),
+        usher_cel::CompileError::Program { .. } => {
+            FieldError { field: path.into(), reason: FieldReason::Internal, value: String::new(), detail: why }
+        }
     }
 }

@@ -117,3 +117,46 @@ async fn limit_ranges_and_pod_security_refuse_in_the_recorded_words() {
         refused.message
     );
 }
+
+#[tokio::test]
+async fn a_pod_is_not_changed_into_what_its_node_does_not_say_it_can_do() {
+    let (_server, client) = server().await;
+    account(&client, "default").await;
+    let nodes = api(&client, "", "v1", "Node", "nodes", None);
+    create(&nodes, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).await.unwrap();
+    let merge = |patch: Value| kube::api::Patch::Merge(patch);
+    let status = json!({"status": {"capacity": {"cpu": "4", "memory": "4Gi"}, "allocatable": {"cpu": "4", "memory": "4Gi"}}});
+    nodes.patch_status("n", &Default::default(), &merge(status)).await.unwrap();
+    let pods = api(&client, "", "v1", "Pod", "pods", Some("default"));
+    let resources = |cpu: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": cpu}});
+    create(&pods, pod("p", json!({"nodeName": "n", "resources": resources("1")}))).await.unwrap();
+    let grown = merge(json!({"spec": {"resources": resources("2")}}));
+    let resize = async || pods.patch_subresource("resize", "p", &Default::default(), &grown).await;
+    let refused = resize().await.unwrap_err();
+    assert!(
+        refused.to_string().contains(
+            "pods \"p\" is forbidden: pod update requires features InPlacePodLevelResourcesVerticalScaling which are not available on node \"n\""
+        ),
+        "{refused}"
+    );
+    let declared = json!({"status": {"declaredFeatures": ["InPlacePodLevelResourcesVerticalScaling"]}});
+    nodes.patch_status("n", &Default::default(), &merge(declared)).await.unwrap();
+    assert_eq!(resize().await.unwrap().data["spec"]["resources"]["limits"]["cpu"], "2");
+}
+
+#[tokio::test]
+async fn a_pod_that_changes_its_scope_is_counted_by_the_quota_of_the_other() {
+    let (_server, client) = server().await;
+    account(&client, "default").await;
+    let quotas = api(&client, "", "v1", "ResourceQuota", "resourcequotas", Some("default"));
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "ending"}, "spec": {"hard": {"pods": "0"}, "scopes": ["Terminating"]}});
+    create(&quotas, quota).await.unwrap();
+    let pods = api(&client, "", "v1", "Pod", "pods", Some("default"));
+    create(&pods, pod("p", json!({}))).await.unwrap();
+    let patch = kube::api::Patch::Merge(json!({"spec": {"activeDeadlineSeconds": 5}}));
+    let refused = pods.patch("p", &Default::default(), &patch).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("pods \"p\" is forbidden: exceeded quota: ending, requested: pods=1, used: pods=0, limited: pods=0"),
+        "{refused}"
+    );
+}

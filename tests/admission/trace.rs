@@ -50,7 +50,7 @@ async fn scene() -> Scene {
             Arc::new(MutatingAdmissionWebhook { hooks: hooks.clone(), caller }),
         ],
         validating: vec![Arc::new(ValidatingAdmissionPolicy { policies: validating.clone(), evaluator })],
-        manifests: None,
+        manifests: Vec::new(),
     };
     Scene { registry, cluster, mutating, validating, hooks, stack }
 }

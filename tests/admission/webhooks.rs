@@ -254,6 +254,19 @@ async fn a_redirect_is_followed_and_a_webhook_that_asks_for_patience_gets_it_wit
     configure(&client, false, "moved", vec![hooks.entry("moved", "/moved")]).await;
     assert!(create(&configmaps(&client), configmap("w", "moved")).await.is_ok());
     assert_eq!(hooks.count("/there"), 1);
+    // What goes wrong is told with the place where it did.
+    let cases = [
+        ("round", "/round", "Post \"/round\": stopped after 10 redirects"),
+        ("away", "https://127.0.0.1:1/x", "Post \"https://127.0.0.1:1/x\": dial tcp 127.0.0.1:1: connect: connection refused"),
+    ];
+    for (name, place, words) in cases {
+        let path = format!("/{name}");
+        hooks.on(&path, move |_| Reply::With(307, vec![("location", place.into())], String::new()));
+        configure(&client, false, name, vec![hooks.entry(name, &path)]).await;
+        let failed = create(&configmaps(&client), configmap("w", name)).await.unwrap_err();
+        assert!(failed.message.ends_with(&format!("failed to call webhook: {words}")), "{}", failed.message);
+    }
+    assert_eq!(hooks.count("/round"), 10);
     hooks.on("/busy", |_| Reply::With(429, vec![("retry-after", "1".into())], "busy".into()));
     let mut busy = hooks.entry("busy", "/busy");
     busy["timeoutSeconds"] = json!(2);

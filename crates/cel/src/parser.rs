@@ -160,6 +160,10 @@ impl<'s> Parser<'s> {
         }
         let lexeme = self.lexeme();
         if lexeme.token == Token::End {
+            // One that is only left out at the end is missed; behind a colon something would have to follow.
+            if token == Token::Colon {
+                return self.unexpected("mismatched", name);
+            }
             self.report(lexeme.start, format!("Syntax error: missing {name} at '<EOF>'"));
             return Err(Stop);
         }
@@ -397,6 +401,9 @@ impl<'s> Parser<'s> {
         if self.eat(Token::RightParen).is_some() {
             return Ok(args);
         }
+        if self.peek() == Token::End {
+            return self.unexpected("mismatched", &OPERAND.replacen("'(', ", "'(', ')', ", 1));
+        }
         loop {
             args.push(self.expr()?);
             if self.eat(Token::Comma).is_none() {
@@ -526,6 +533,8 @@ mod tests {
         assert_eq!(error("a b"), "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^");
         assert_eq!(error("(1"), "ERROR: <input>:1:3: Syntax error: missing ')' at '<EOF>'\n | (1\n | ..^");
         assert_eq!(error("[1, 2"), "ERROR: <input>:1:6: Syntax error: mismatched input '<EOF>' expecting {']', ','}\n | [1, 2\n | .....^");
+        assert!(error("f(").starts_with("ERROR: <input>:1:3: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', ')', '.', "));
+        assert!(error("F{a").starts_with("ERROR: <input>:1:4: Syntax error: mismatched input '<EOF>' expecting ':'"));
         assert!(error("a.true").contains("mismatched input 'true' expecting IDENTIFIER"));
         assert!(error("namespace.x").contains("reserved identifier: namespace"));
     }

@@ -77,6 +77,11 @@ impl Schema {
         Self::named(schema, resource_root, "selfType")
     }
 
+    /// The same under a name of its own, so that several can stand side by side in one environment.
+    pub fn from_openapi_as(name: &str, schema: &Json) -> Option<Schema> {
+        Self::named(schema, false, name)
+    }
+
     fn named(schema: &Json, resource_root: bool, name: &str) -> Option<Schema> {
         let max_length = integer(schema, "maxLength").map(|n| n.max(0));
         if flag(schema, "x-kubernetes-int-or-string") {

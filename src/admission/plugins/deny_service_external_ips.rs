@@ -24,7 +24,7 @@ impl Validate for DenyServiceExternalIPs {
             let old = addresses(write.old());
             match addresses(write.object()).iter().all(|address| old.contains(address)) {
                 true => Ok(()),
-                false => Err(write.forbidden("Use of external IPs is denied by admission control.")),
+                false => Err(write.forbidden("Use of external IPs is denied by admission control")),
             }
         })
     }

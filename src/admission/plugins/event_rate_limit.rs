@@ -60,7 +60,7 @@ fn key(limit: &Limit, write: &Write) -> String {
         "Namespace" => write.namespace.clone(),
         "User" => write.user.name.clone(),
         "SourceAndObject" => {
-            let regarding = if object["involvedObject"].is_object() { &object["involvedObject"] } else { &object["regarding"] };
+            let regarding = &object["involvedObject"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let fields = ["kind", "namespace", "name", "uid", "apiVersion"].map(|field| text(&regarding[field]));
             format!("{}{}{}", text(&object["source"]["component"]), text(&object["source"]["host"]), fields.concat())
@@ -77,7 +77,7 @@ impl Validate for EventRateLimit {
     fn handles(&self, write: &Write) -> bool {
         !self.limits.is_empty()
             && !write.dry_run
-            && &*write.resource.kind == "Event"
+            && write.is_of("", "events")
             && matches!(write.operation, Operation::Create | Operation::Update)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::pod::{array_mut, containers};
+use super::pod::array_mut;
 use crate::admission::{Mutate, Operation, Write};
 use crate::status::Status;
 
@@ -35,14 +35,20 @@ fn is_extended(name: &str) -> bool {
 }
 
 fn tolerate(spec: &mut Value) {
-    let requested =
-        containers(spec).flat_map(|c| c["resources"]["requests"].as_object().into_iter().flatten().map(|(name, _)| name.clone()));
+    let asking = ["containers", "initContainers"].into_iter().flat_map(|list| spec[list].as_array().into_iter().flatten());
+    let requested = asking.flat_map(|c| c["resources"]["requests"].as_object().into_iter().flatten().map(|(name, _)| name.clone()));
     let resources: BTreeSet<String> = requested.filter(|name| is_extended(name)).collect();
     for resource in resources {
         let toleration = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
         let tolerations = array_mut(spec, "tolerations");
-        if !tolerations.contains(&toleration) {
-            tolerations.push(toleration);
+        // For how long does not matter to one that keeps Pods away.
+        let is_it = |given: &Value| ["key", "operator", "effect", "value"].iter().all(|field| given[*field] == toleration[*field]);
+        if tolerations.contains(&toleration) {
+            continue;
+        }
+        match tolerations.iter_mut().find(|given| is_it(given)) {
+            Some(given) => *given = toleration,
+            None => tolerations.push(toleration),
         }
     }
 }

@@ -70,9 +70,7 @@ impl ImagePolicyWebhook {
             None,
             review.to_string().into_bytes(),
         );
-        let received = tokio::time::timeout(Duration::from_secs(hook.timeout_seconds), post).await;
-        let received = received.map_err(|_| format!("Post \"{}\": context deadline exceeded", backend.url))??;
-        let status = received.value()?["status"].clone();
+        let status = post.await?.value()?["status"].clone();
         let seconds = if status["allowed"] == true { backend.allow_ttl } else { backend.deny_ttl };
         let mut remembered = self.remembered.lock();
         if remembered.len() >= MAX_REMEMBERED {
@@ -94,8 +92,11 @@ fn review(write: &Write) -> Value {
     let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
     let passed: serde_json::Map<String, Value> =
         annotations.filter(|(key, _)| key.contains(".image-policy.k8s.io/")).map(|(k, v)| (k.clone(), v.clone())).collect();
-    json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview",
-        "spec": {"containers": images, "annotations": passed, "namespace": write.namespace}})
+    let mut spec = json!({"containers": images, "namespace": write.namespace});
+    if !passed.is_empty() {
+        spec["annotations"] = passed.into();
+    }
+    json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "metadata": {}, "spec": spec, "status": {"allowed": false}})
 }
 
 impl Validate for ImagePolicyWebhook {

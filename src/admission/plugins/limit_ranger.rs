@@ -62,6 +62,9 @@ impl Validate for LimitRanger {
                     true => pod_errors(&range, &write.object()["spec"]),
                     false => claim_errors(&range, &write.object()["spec"]),
                 };
+                // What is wrong in the same words twice is told once.
+                let mut told = std::collections::BTreeSet::new();
+                errors.retain(|error| told.insert(error.clone()));
                 match errors.len() {
                     0 => {}
                     1 => return Err(write.forbidden(errors.remove(0))),

@@ -9,6 +9,7 @@ use crate::admission::{Cluster, Mutate, Operation, Write};
 use crate::object::canonical;
 use crate::status::Status;
 use crate::store::{self, Batch, Error, Expect};
+use crate::validation;
 
 /// The plugin.
 pub struct NamespaceAutoProvision(pub Cluster);
@@ -39,6 +40,13 @@ impl Mutate for NamespaceAutoProvision {
                 },
                 "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
             });
+            // It is made like any other; a name that is none is told as the reason.
+            if let Some(resource) = self.0.registry.lookup("", "v1", "namespaces") {
+                let errors = validation::create(&resource, &object);
+                if !errors.is_empty() {
+                    return Err(write.forbidden(Status::invalid("", "Namespace", name, errors).message));
+                }
+            }
             let key: Arc<str> = format!("/registry/namespaces/{name}").into();
             let operation = store::Operation::Put { key, value: canonical(&object), expect: Expect::Absent };
             let batch = Batch { operations: vec![operation], time: now.as_microsecond(), audit_id: Some(write.context.audit_id.clone()) };

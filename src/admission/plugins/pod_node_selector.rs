@@ -1,10 +1,15 @@
-//! `PodNodeSelector`: a namespace says by an annotation on which nodes its Pods run.
+//! `PodNodeSelector`: a namespace says by an annotation on which nodes its Pods run, and the configuration says where it says nothing and
+//! which labels its Pods may ask for at all.
+
+use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::admission::{Cluster, Mutate, Write};
+use crate::admission::{Cluster, Mutate, Validate, Write};
+use crate::object::meta;
 use crate::status::Status;
+use crate::validation::names;
 
 /// The plugin.
 pub struct PodNodeSelector {
@@ -15,8 +20,32 @@ pub struct PodNodeSelector {
 }
 
 impl PodNodeSelector {
-    fn configured(&self, namespace: &str) -> Option<&str> {
-        self.selectors.iter().find(|(name, _)| name == namespace).map(|(_, selector)| selector.as_str())
+    fn configured(&self, namespace: &str) -> &str {
+        self.selectors.iter().find(|(name, _)| name == namespace).map_or("", |(_, selector)| selector.as_str())
+    }
+
+    /// What every Pod of a namespace selects.
+    fn selector_of(&self, namespace: &str) -> Result<BTreeMap<String, String>, Status> {
+        let namespace = self.cluster.namespace(namespace);
+        let annotations = namespace.as_ref().map(|namespace| &namespace.value()["metadata"]["annotations"]);
+        let own = annotations.and_then(|annotations| annotations["scheduler.alpha.kubernetes.io/node-selector"].as_str());
+        read(own.unwrap_or_else(|| self.configured("clusterDefaultNodeSelector")))
+    }
+
+    /// Whether a Pod selects what its namespace does, and nothing that it may not.
+    fn check(&self, write: &Write) -> Result<(), Status> {
+        let refused = |why: &str| Err(Status::forbidden("", "pods", meta(write.object(), "name"), why));
+        let selected = write.object()["spec"]["nodeSelector"].as_object();
+        let selected = || selected.into_iter().flatten();
+        let namespace = self.selector_of(&write.namespace)?;
+        if selected().any(|(key, value)| namespace.get(key).is_some_and(|wanted| value != wanted)) {
+            return refused("pod node label selector conflicts with its namespace node label selector");
+        }
+        let bounds = read(self.configured(&write.namespace))?;
+        match bounds.is_empty() || selected().all(|(key, value)| bounds.get(key).is_some_and(|bound| value == bound)) {
+            true => Ok(()),
+            false => refused("pod node label selector labels conflict with its namespace whitelist"),
+        }
     }
 }
 
@@ -31,36 +60,48 @@ impl Mutate for PodNodeSelector {
 
     fn admit<'a>(&'a self, write: &'a mut Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
-            let Some(namespace) = self.cluster.namespace(&write.namespace) else { return Ok(()) };
-            let annotation = namespace.value()["metadata"]["annotations"]["scheduler.alpha.kubernetes.io/node-selector"].as_str();
-            let selector = annotation.or_else(|| self.configured("clusterDefaultNodeSelector")).unwrap_or_default().to_owned();
-            if !merge(&selector, &mut write.object_mut()["spec"]) {
-                return Err(write.forbidden("pod node label selector conflicts with its namespace node label selector"));
+            for (key, value) in self.selector_of(&write.namespace)? {
+                let spec = &mut write.object_mut()["spec"];
+                if spec["nodeSelector"].get(&key).is_none() {
+                    spec["nodeSelector"][key] = json!(value);
+                }
             }
-            // What the configuration says of a namespace bounds what its Pods may select.
-            let Some(allowed) = self.configured(&write.namespace) else { return Ok(()) };
-            let mut bounds = json!({"nodeSelector": {}});
-            merge(allowed, &mut bounds);
-            let contradicts = |(key, value): (&String, &Value)| bounds["nodeSelector"].get(key).is_none_or(|bound| bound != value);
-            match write.object()["spec"]["nodeSelector"].as_object().into_iter().flatten().any(contradicts) {
-                true => Err(write.forbidden("pod node label selector labels conflict with its namespace whitelist")),
-                false => Ok(()),
-            }
+            self.check(write)
         })
     }
 }
 
-/// Adds `a=b,c=d` to a Pod's selector; answers whether they agree.
-fn merge(selector: &str, spec: &mut Value) -> bool {
-    for term in selector.split(',').map(str::trim).filter(|t| !t.is_empty()) {
-        let (key, value) = term.split_once('=').unwrap_or((term, ""));
-        let value = value.trim_start_matches('=');
-        match spec["nodeSelector"].get(key).and_then(Value::as_str) {
-            Some(given) if given != value => return false,
-            _ => spec["nodeSelector"][key] = json!(value),
-        }
+impl Validate for PodNodeSelector {
+    fn name(&self) -> &'static str {
+        "PodNodeSelector"
     }
-    true
+
+    fn handles(&self, write: &Write) -> bool {
+        write.creates("", "pods")
+    }
+
+    fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move { self.check(write) })
+    }
+}
+
+/// Reads `a=b,c=d`.
+fn read(selector: &str) -> Result<BTreeMap<String, String>, Status> {
+    let mut labels = BTreeMap::new();
+    for term in selector.split(',').filter(|_| !selector.is_empty()) {
+        let parts: Vec<&str> = term.split('=').collect();
+        let [key, value] = parts[..] else { return Err(Status::unclassified(format!("invalid selector: [{}]", parts.join(" ")))) };
+        let (key, value) = (key.trim(), value.trim());
+        let wrong = |at: &str, said: &str, why: Vec<String>| {
+            Status::unclassified(format!("{at}: Invalid value: {}: {}", Value::from(said), why.join("; ")))
+        };
+        match (names::qualified(key), names::label_value(value)) {
+            (why, _) if !why.is_empty() => return Err(wrong("<nil>", key, why)),
+            (_, why) if !why.is_empty() => return Err(wrong(&format!("[{key}]"), value, why)),
+            _ => labels.insert(key.to_owned(), value.to_owned()),
+        };
+    }
+    Ok(labels)
 }
 
 #[cfg(test)]
@@ -68,10 +109,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_merged_unless_they_contradict() {
-        let mut spec = json!({"nodeSelector": {"a": "1"}});
-        assert!(merge("a=1, b=2", &mut spec));
-        assert_eq!(spec["nodeSelector"], json!({"a": "1", "b": "2"}));
-        assert!(!merge("a=2", &mut spec));
+    fn a_selector_is_read_or_it_is_said_what_is_wrong_with_it() {
+        assert_eq!(read("a=1, b=2").unwrap(), BTreeMap::from([("a".into(), "1".into()), ("b".into(), "2".into())]));
+        assert!(read("").unwrap().is_empty());
+        assert_eq!(read("a in (b").unwrap_err().message, "invalid selector: [a in (b]");
+        assert!(read("a=b c").unwrap_err().message.starts_with("[a]: Invalid value: \"b c\": a valid label must be "));
+        assert_eq!(read("a==b").unwrap_err().message, "invalid selector: [a  b]");
     }
 }

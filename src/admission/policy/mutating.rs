@@ -18,7 +18,7 @@ use crate::admission::review::Versioned;
 use crate::admission::{Mutate, Operation, Write, diff, matching};
 use crate::api::apply::typed::{Type, merge, validate};
 use crate::api::patch::PatchError;
-use crate::api::{convert, patch};
+use crate::api::{conversion, patch};
 use crate::object::meta;
 use crate::registry::Resource;
 use crate::status::Status;
@@ -55,7 +55,7 @@ impl Mutate for MutatingAdmissionPolicy {
             let round = write.reinvocation.round;
             write.reinvocation.policies.begin(round, write.object.as_ref());
             for invocation in &invocations {
-                run.invoke(invocation, write)?;
+                run.invoke(invocation, write).await?;
             }
             write.reinvocation.policies.end(round, write.object.as_ref());
             run.finish(write)
@@ -134,11 +134,17 @@ impl Run<'_> {
     }
 
     /// Applies the mutations of one invocation, one after the other: one that fails leaves those before and after it as they are.
-    fn invoke(&mut self, invocation: &Invocation<'_>, write: &mut Write) -> Result<(), Status> {
+    async fn invoke(&mut self, invocation: &Invocation<'_>, write: &mut Write) -> Result<(), Status> {
         let since = Instant::now();
         let Invocation { policy, binding, resource, .. } = invocation;
         let params = policy.param_kind.as_ref().map(|_| invocation.params.as_deref().unwrap_or(&Value::Null));
-        let versioned = Versioned::of(write, resource);
+        let versioned = match Versioned::of(write, resource, &self.evaluator.cluster).await {
+            Ok(versioned) => versioned,
+            Err(status) => {
+                self.failed(policy, None, format!("failed to configure policy: {}", status.message), "", write);
+                return Ok(());
+            }
+        };
         let holds = {
             let input = self.evaluator.input(write, resource, versioned.as_ref());
             self.evaluator.conditions("mutate", policy, &input, params, write)
@@ -190,7 +196,7 @@ impl Run<'_> {
         }
         if versioned.is_some() {
             if write.is_own_kind() {
-                object = convert::between(object, resource, &write.resource);
+                object = conversion::between(&self.evaluator.cluster, object, resource, &write.resource).await?;
             }
             object = write.redecode(object).map_err(Status::internal)?;
         }

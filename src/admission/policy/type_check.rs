@@ -45,7 +45,7 @@ impl Checker {
         tokio::spawn(async move {
             while let Some(name) = names.recv().await {
                 let Some(state) = state.upgrade() else { return };
-                let cluster = Cluster { state, registry: registry.clone(), clock: clock.clone() };
+                let cluster = Cluster { state, registry: registry.clone(), clock: clock.clone(), converters: Arc::default() };
                 if let Err(error) = write_status(&cluster, &name).await {
                     tracing::debug!(policy = %name, %error, "type checking a policy");
                 }
@@ -102,20 +102,20 @@ pub fn warnings(policy: &Value, cluster: &Cluster) -> Vec<Value> {
         .iter()
         .filter_map(|resource| {
             let (full, messages) = environments(spec, resource, params.as_deref())?;
-            Some((format!("{}, Kind={}", resource.group_version(), resource.kind), full, messages))
+            Some((shown(resource), full, messages))
         })
         .collect();
     let mut warnings = Vec::new();
     for (field, source, with_authorizer) in expressions {
-        let mut found = String::new();
+        let mut found = Vec::new();
         for (kind, full, messages) in &environments {
             let environment = if with_authorizer { full } else { messages };
             if let Err(CompileError::Issues(issues)) = environment.compile(&source) {
-                found.push_str(&format!("{kind}: {issues}\n"));
+                found.push(format!("{kind}: {issues}\n"));
             }
         }
         if !found.is_empty() {
-            warnings.push(json!({"fieldRef": field, "warning": found}));
+            warnings.push(json!({"fieldRef": field, "warning": found.join("\n")}));
         }
     }
     warnings
@@ -140,14 +140,19 @@ fn kinds(spec: &Value, cluster: &Cluster) -> Vec<Arc<Resource>> {
             }
         }
     }
-    found.sort_by_key(|resource| (resource.group_version(), resource.kind.clone()));
+    found.sort_by_key(|resource| shown(resource));
     found
+}
+
+/// A kind as warnings name it.
+fn shown(resource: &Resource) -> String {
+    format!("{}/{}, Kind={}", resource.group, resource.version, resource.kind)
 }
 
 /// The environments of expressions and of messages, with the object's type in them.
 fn environments(spec: &Value, resource: &Resource, params: Option<&Resource>) -> Option<(Environment, Environment)> {
-    let object = Arc::new(typed(resource)?);
-    let params = params.and_then(typed).map(Arc::new);
+    let object = Arc::new(typed(resource, &resource.kind)?);
+    let params = params.and_then(|params| typed(params, &format!("{}Params", params.kind))).map(Arc::new);
     let build = |authorizer: bool| {
         let site = Site { params: spec["paramKind"].is_object(), authorizer, mutation: false };
         let mut environment = environment(site).schema_variable("object", object.clone()).schema_variable("oldObject", object.clone());
@@ -165,26 +170,35 @@ fn environments(spec: &Value, resource: &Resource, params: Option<&Resource>) ->
     Some((build(true), build(false)))
 }
 
-/// The type of a resource's objects.
-fn typed(resource: &Resource) -> Option<usher_cel::Schema> {
-    let mut document = openapi(&resource.schema(), 0);
+/// The type of a resource's objects, under a name.
+fn typed(resource: &Resource, name: &str) -> Option<usher_cel::Schema> {
+    let mut document = openapi(&resource.schema(), &mut Vec::new());
     if let Some(properties) = document["properties"].as_object_mut() {
         for field in ["apiVersion", "kind"] {
             properties.entry(field).or_insert_with(|| json!({"type": "string"}));
         }
         if let Some(metadata) = builtin::of_definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta") {
-            properties.insert("metadata".into(), openapi(&metadata, 1));
+            properties.insert("metadata".into(), openapi(&metadata, &mut Vec::new()));
         }
     }
-    usher_cel::Schema::from_openapi(&document, false)
+    usher_cel::Schema::from_openapi_as(name, &document)
 }
 
-/// A schema as the CEL crate reads it; what is too deep can be anything.
-fn openapi(schema: &Schema, depth: usize) -> Value {
+/// A schema as the CEL crate reads it. What is too deep, or is part of itself, can be anything: a schema of schemas has no end.
+fn openapi(schema: &Schema, within: &mut Vec<String>) -> Value {
     let anything = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let follow = |reference: &SchemaRef| match depth >= MAX_DEPTH {
-        true => anything(),
-        false => openapi(&reference.get(), depth + 1),
+    let mut follow = |reference: &SchemaRef| {
+        let name = match reference {
+            SchemaRef::Named(name) => name.to_string(),
+            SchemaRef::Inline(_) => String::new(),
+        };
+        if within.len() >= MAX_DEPTH || (!name.is_empty() && within.contains(&name)) {
+            return anything();
+        }
+        within.push(name);
+        let document = openapi(&reference.get(), within);
+        within.pop();
+        document
     };
     match &schema.shape {
         Shape::Any => anything(),
@@ -208,7 +222,9 @@ fn openapi(schema: &Schema, depth: usize) -> Value {
         }
         Shape::Array { items, .. } => json!({"type": "array", "items": follow(items)}),
         Shape::String { format } => match format.as_deref() {
-            Some("int-or-string" | "quantity") => json!({"x-kubernetes-int-or-string": true}),
+            Some("int-or-string") => json!({"x-kubernetes-int-or-string": true}),
+            // A real server has no type for it, and so no field where there is one.
+            Some("quantity") => json!({}),
             Some(format) => json!({"type": "string", "format": format}),
             None => json!({"type": "string"}),
         },

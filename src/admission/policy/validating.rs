@@ -75,11 +75,20 @@ impl Validate for ValidatingAdmissionPolicy {
                         jobs.push(Job::Misconfigured(policy, None, why));
                         continue;
                     }
-                    Applies::Yes(resource) => inputs.iter().position(|(r, _)| Arc::ptr_eq(r, &resource)).unwrap_or_else(|| {
-                        let versioned = Versioned::of(write, &resource);
-                        inputs.push((resource, versioned));
-                        inputs.len() - 1
-                    }),
+                    Applies::Yes(resource) => match inputs.iter().position(|(r, _)| Arc::ptr_eq(r, &resource)) {
+                        Some(at) => at,
+                        None => match Versioned::of(write, &resource, &self.evaluator.cluster).await {
+                            Ok(versioned) => {
+                                inputs.push((resource, versioned));
+                                inputs.len() - 1
+                            }
+                            Err(status) => {
+                                let why = format!("failed to convert object version: {}", status.message);
+                                jobs.extend(bound.bindings.iter().map(|binding| Job::Misconfigured(policy, Some(binding), why.clone())));
+                                continue;
+                            }
+                        },
+                    },
                 };
                 for binding in &bound.bindings {
                     let params = match self.evaluator.binds("validate", policy, binding, write, &around) {

@@ -2,8 +2,10 @@
 //! goes wrong is told in the words that a real server has for it.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
@@ -27,6 +29,8 @@ pub const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 const MAX_QUOTED_BYTES: usize = 2048;
 /// How often a webhook that asks for patience is asked again, within its timeout.
 const MAX_RETRIES: usize = 10;
+/// What is said of a webhook that takes too long.
+const DEADLINE: &str = "context deadline exceeded";
 /// How many redirects are followed.
 const MAX_REDIRECTS: usize = 10;
 
@@ -84,9 +88,9 @@ impl Clients {
         let mut builder = reqwest::Client::builder()
             .user_agent("kube-apiserver-admission")
             .no_proxy()
-            .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
+            .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
-            .pool_idle_timeout(std::time::Duration::from_secs(90));
+            .pool_idle_timeout(Duration::from_secs(90));
         if !key.0.is_empty() {
             let unreadable = "unable to load root certificates: unable to parse bytes as PEM block";
             let bundle: Vec<_> = CertificateDer::pem_slice_iter(&key.0).collect::<Result<_, _>>().map_err(|_| unreadable)?;
@@ -110,7 +114,7 @@ impl Clients {
         Ok(client)
     }
 
-    /// Sends a review.
+    /// Sends a review, and waits no longer than the timeout for all of the answer.
     ///
     /// # Errors
     /// In the words of a real server; `shown` is the URL in them.
@@ -123,6 +127,22 @@ impl Clients {
         span: Option<SpanContext>,
         body: Vec<u8>,
     ) -> Result<Received, String> {
+        let until = tokio::time::Instant::now() + Duration::from_secs(timeout_seconds);
+        let answered = tokio::time::timeout_at(until, self.send(to, timeout_seconds, cluster, shown, span, body)).await;
+        let response = answered.unwrap_or_else(|_| Err(format!("Post \"{shown}\": {DEADLINE}")))?;
+        let read = tokio::time::timeout_at(until, receive(response, shown)).await;
+        read.unwrap_or_else(|_| Err(format!("unexpected error when reading response body. Please retry. Original error: {DEADLINE}")))
+    }
+
+    async fn send(
+        &self,
+        to: &Endpoint,
+        timeout_seconds: u64,
+        cluster: &Cluster,
+        shown: &str,
+        span: Option<SpanContext>,
+        body: Vec<u8>,
+    ) -> Result<reqwest::Response, String> {
         let client = self.client(to)?;
         let mut dialled = None;
         if let Some(service) = to.service() {
@@ -130,39 +150,92 @@ impl Clients {
             client.address.store(Some(Arc::new(address)));
             dialled = Some(address);
         }
-        let failed = |error: reqwest::Error| format!("Post \"{shown}\": {}", transport::explain(&error, dialled, shown));
         let body = Bytes::from(body);
         let mut retries = 0;
-        let mut response = loop {
-            let mut request = client
-                .http
-                .post(to.url(timeout_seconds))
-                .header(reqwest::header::ACCEPT, "application/json, */*")
-                .header(reqwest::header::CONTENT_TYPE, "application/json")
-                .body(body.clone());
-            if let Some(span) = span {
-                request = request.header(TRACEPARENT, span.to_string());
-            }
-            let response = request.send().await.map_err(failed)?;
+        loop {
+            let way = Way { http: &client.http, shown, dialled, span };
+            let response = way.follow(to.url(timeout_seconds), body.clone()).await?;
             match patience(&response).filter(|_| retries < MAX_RETRIES) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => break response,
+                None => return Ok(response),
             }
             retries += 1;
-        };
-        let content_type =
-            response.headers().get(reqwest::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-        let status = response.status().as_u16();
-        let mut body = BytesMut::new();
-        let broken = |_| "unexpected error when reading response body. Please retry. Original error: unexpected EOF".to_owned();
-        while let Some(chunk) = response.chunk().await.map_err(broken)? {
-            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
-                return Err(format!("Post \"{shown}\": the response is larger than {MAX_RESPONSE_BYTES} bytes"));
-            }
-            body.extend_from_slice(&chunk);
         }
-        Ok(Received { status, content_type, body: body.freeze() })
     }
+}
+
+/// How a request goes out.
+struct Way<'a> {
+    http: &'a reqwest::Client,
+    shown: &'a str,
+    dialled: Option<SocketAddr>,
+    span: Option<SpanContext>,
+}
+
+impl Way<'_> {
+    /// Sends a request, and goes where it is sent on to. What goes wrong is told with the place where it did.
+    async fn follow(&self, mut url: String, body: Bytes) -> Result<reqwest::Response, String> {
+        let (mut shown, mut body) = (self.shown.to_owned(), Some(body));
+        let mut requests = 0;
+        loop {
+            requests += 1;
+            let mut request = match &body {
+                Some(body) => self.http.post(&url).header(reqwest::header::CONTENT_TYPE, "application/json").body(body.clone()),
+                None => self.http.get(&url),
+            };
+            if let Some(span) = self.span {
+                request = request.header(TRACEPARENT, span.to_string());
+            }
+            let sent = request.header(reqwest::header::ACCEPT, "application/json, */*").send().await;
+            let response = sent.map_err(|error| format!("Post \"{shown}\": {}", transport::explain(&error, self.dialled, &shown)))?;
+            let Some(place) = location(&response) else { return Ok(response) };
+            if requests == MAX_REDIRECTS {
+                return Err(format!("Post \"{place}\": stopped after {MAX_REDIRECTS} redirects"));
+            }
+            let next = response.url().join(&place);
+            url = next.map_err(|why| format!("Post \"{shown}\": failed to parse Location header {place:?}: {why}"))?.into();
+            shown.clone_from(&url);
+            // As browsers do: only these two send again what was sent.
+            if !matches!(response.status().as_u16(), 307 | 308) {
+                body = None;
+            }
+        }
+    }
+}
+
+/// Where an answer sends the client on to.
+fn location(response: &reqwest::Response) -> Option<String> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let place = response.headers().get(reqwest::header::LOCATION).filter(|_| is_redirect)?;
+    place.to_str().ok().map(str::to_owned)
+}
+
+/// Reads an answer to its end, or to where it is too much.
+async fn receive(mut response: reqwest::Response, shown: &str) -> Result<Received, String> {
+    let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    let content_type = header(reqwest::header::CONTENT_TYPE);
+    let is_gzip = header(reqwest::header::CONTENT_ENCODING).eq_ignore_ascii_case("gzip");
+    let status = response.status().as_u16();
+    let too_large = || format!("Post \"{shown}\": the response is larger than {MAX_RESPONSE_BYTES} bytes");
+    let broken = |why: &str| format!("unexpected error when reading response body. Please retry. Original error: {why}");
+    let mut body = BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(|_| broken("unexpected EOF"))? {
+        if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let mut body = body.freeze();
+    if is_gzip {
+        let mut plain = Vec::new();
+        let limit = MAX_RESPONSE_BYTES as u64 + 1;
+        flate2::read::GzDecoder::new(&*body).take(limit).read_to_end(&mut plain).map_err(|_| broken("gzip: invalid header"))?;
+        if plain.len() > MAX_RESPONSE_BYTES {
+            return Err(too_large());
+        }
+        body = plain.into();
+    }
+    Ok(Received { status, content_type, body })
 }
 
 impl Received {
@@ -236,10 +309,10 @@ impl Received {
 }
 
 /// How long a webhook wants to be left alone before it is asked again.
-fn patience(response: &reqwest::Response) -> Option<std::time::Duration> {
+fn patience(response: &reqwest::Response) -> Option<Duration> {
     let code = response.status().as_u16();
     let seconds = response.headers().get(reqwest::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-    (code == 429 || code >= 500).then(|| std::time::Duration::from_secs(seconds))
+    (code == 429 || code >= 500).then(|| Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ use crate::schema::{syntax, yaml};
 pub fn value(body: &[u8]) -> Result<Value, String> {
     let is_json = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
     match is_json {
-        true => serde_json::from_slice(body).map_err(|_| format!("couldn't get version/kind; json parse error: {}", syntax::explain(body))),
+        // Go reads what is no UTF-8 as the sign for that.
+        true => serde_json::from_str(&String::from_utf8_lossy(body))
+            .map_err(|_| format!("couldn't get version/kind; json parse error: {}", syntax::explain(body))),
         false => match yaml::parse(&String::from_utf8_lossy(body)) {
             Ok(document) => Ok(document.value),
             Err(why) => Err(format!("error converting YAML to JSON: {why}")),

@@ -13,7 +13,6 @@ mod trust;
 pub mod validating;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -25,6 +24,7 @@ use super::{Cluster, Write};
 use crate::authz;
 use crate::registry::Resource;
 use crate::status::Status;
+use crate::validation::names;
 use client::Clients;
 use configuration::Hook;
 use response::Answer;
@@ -100,18 +100,27 @@ impl Caller {
             ));
         };
         let uid = uuid::Uuid::new_v4().to_string();
-        let versioned = Versioned::of(write, resource);
+        // A real server says it twice where the object could still be changed.
+        let unconverted = |status: Status| match mutating {
+            true => Status::internal(Status::internal(status.message).message),
+            false => Status::internal(status.message),
+        };
+        let versioned = Versioned::of(write, resource, &self.cluster).await.map_err(|status| Failure::Refused(unconverted(status)))?;
         let request = review::request(write, resource, versioned.as_ref(), &uid);
         let body =
             serde_json::to_vec(&review::review(api_version, request)).map_err(|e| Failure::Call(format!("failed to call webhook: {e}")))?;
-        let timeout = Duration::from_secs(hook.timeout_seconds);
         let url = hook.endpoint.shown_url(hook.timeout_seconds);
         let post = self.clients.post(&hook.endpoint, hook.timeout_seconds, &self.cluster, &url, write.context.span, body);
-        let received = match tokio::time::timeout(timeout, post).await {
-            Ok(received) => received,
-            Err(_) => Err(format!("Post \"{url}\": context deadline exceeded")),
-        };
-        let received = received.map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
+        let received = post.await.map_err(|why| {
+            if why.ends_with(transport::LEGACY_NAME) {
+                let key = format!("missing-san.invalid-cert.kubernetes.io/{}", transport::host_of(&url));
+                write
+                    .context
+                    .trace
+                    .annotate(key, "relies on a legacy Common Name field instead of the SAN extension for subject validation");
+            }
+            Failure::Call(format!("failed to call webhook: {why}"))
+        })?;
         let value = received.decode(api_version).map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
         response::verify(value, api_version, &uid, mutating)
             .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))
@@ -121,7 +130,11 @@ impl Caller {
 /// The warnings and annotations of an answer, which count whether or not it allows.
 pub fn take_notes(hook: &Hook, write: &Write, answer: &Answer) {
     for (key, value) in &answer.audit_annotations {
-        write.context.trace.annotate(format!("{}/{key}", hook.name), value);
+        let key = format!("{}/{key}", hook.name);
+        // One that is no name is left out of the event.
+        if names::qualified(&key).is_empty() {
+            write.context.trace.annotate(key, value);
+        }
     }
     for warning in &answer.warnings {
         write.context.trace.warn(warning);

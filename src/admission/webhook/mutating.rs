@@ -12,8 +12,8 @@ use super::response::{Answer, PatchType, denial};
 use super::{Caller, Failure, detail, failed_closed, take_notes};
 use crate::admission::matching::Surroundings;
 use crate::admission::passed::{NO_RULE, Passed};
-use crate::admission::{Mutate, Write, diff, matching};
-use crate::api::{convert, patch};
+use crate::admission::{Cluster, Mutate, Write, diff, matching};
+use crate::api::{conversion, patch};
 use crate::registry::Resource;
 use crate::status::Status;
 
@@ -108,7 +108,7 @@ impl MutatingAdmissionWebhook {
             return Err(Failure::Refused(status));
         }
         let before = (answer.patch_type == PatchType::Merge).then(|| write.object.clone()).flatten();
-        let applied = apply(hook, &answer, resource, write)?;
+        let applied = apply(hook, &answer, resource, write, &self.caller.cluster).await?;
         let Some((patch, changed)) = applied else {
             write.context.trace.step_with("mutate", hook.name.to_string(), "allowed", since, detail(hook, json!({})));
             return Ok(false);
@@ -144,8 +144,15 @@ fn ordered(value: &Value, keys: &[&str]) -> String {
 }
 
 /// Applies the patch of an answer; gives back the patch, if there is one, and whether it changed anything.
-fn apply(hook: &Hook, answer: &Answer, resource: &Resource, write: &mut Write) -> Result<Option<(Value, bool)>, Failure> {
+async fn apply(
+    hook: &Hook,
+    answer: &Answer,
+    resource: &Resource,
+    write: &mut Write,
+    cluster: &Cluster,
+) -> Result<Option<(Value, bool)>, Failure> {
     let refused = |why: String| Failure::Refused(Status::internal(why));
+    let unconverted = |status: Status| Failure::Refused(Status::internal(status.message));
     if answer.patch.is_empty() {
         return Ok(None);
     }
@@ -165,7 +172,7 @@ fn apply(hook: &Hook, answer: &Answer, resource: &Resource, write: &mut Write) -
     let other_version = resource.version != write.resource.version || resource.group != write.resource.group;
     let converted = other_version && write.is_own_kind();
     if converted {
-        object = convert::between(object, &write.resource, resource);
+        object = conversion::between(cluster, object, &write.resource, resource).await.map_err(unconverted)?;
     }
     match &answer.patch_type {
         PatchType::Json => patch::json::apply(&mut object, &patch).map_err(|e| refused(e.to_string()))?,
@@ -173,7 +180,7 @@ fn apply(hook: &Hook, answer: &Answer, resource: &Resource, write: &mut Write) -
         PatchType::Unknown(other) => return Err(Failure::Call(format!("unsupported patch type {other:?}"))),
     }
     if converted {
-        object = convert::between(object, resource, &write.resource);
+        object = conversion::between(cluster, object, resource, &write.resource).await.map_err(unconverted)?;
     }
     let object = write.redecode(object).map_err(refused)?;
     let changed = write.object.as_ref() != Some(&object);

@@ -99,6 +99,12 @@ pub fn denial(webhook: &str, result: &Value) -> Status {
     };
     let code = result["code"].as_u64().and_then(|code| u16::try_from(code).ok()).filter(|code| (400..1000).contains(code)).unwrap_or(400);
     let mut status = Status::new(code, text("reason").to_owned(), message);
+    if let Some(given) = result["metadata"].as_object() {
+        let mut metadata = given.clone();
+        let is_known = |name: &str| matches!(name, "selfLink" | "resourceVersion" | "continue" | "remainingItemCount");
+        metadata.retain(|name, value| is_known(name) && !value.is_null() && *value != "");
+        status.metadata = Some(Box::new(metadata));
+    }
     let details = &result["details"];
     if details.is_object() {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -162,6 +168,8 @@ mod tests {
         assert_eq!((status.code, &*status.reason), (418, "Gone"));
         assert_eq!(status.message, "admission webhook \"w.example.com\" denied the request: teapot");
         assert_eq!(denial("w", &json!({"code": 200})).code, 400);
+        let told = denial("w", &json!({"metadata": {"continue": "c", "resourceVersion": "7", "selfLink": "", "foo": "bar"}}));
+        assert_eq!(told.to_json()["metadata"], json!({"continue": "c", "resourceVersion": "7"}));
         assert_eq!(denial("w", &json!({"reason": "OutOfTea"})).reason, "OutOfTea", "a reason of the webhook's own is told as it is");
     }
 }

@@ -5,10 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustls::CertificateError;
 
+use super::trust::LegacyCommonName;
+
+/// What is said of a certificate that says its name where nobody looks any more.
+pub const LEGACY_NAME: &str = "certificate relies on legacy Common Name field, use SANs instead";
+
 /// A transport error in Go's words, as far as there are any. `dialled` is the address of a Service.
 pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> String {
-    let host = url.trim_start_matches("https://").split(['/', '?']).next().unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let host = authority(url);
+    let name = host_of(url);
     let address = dialled.map_or_else(|| host.to_owned(), |address| address.to_string());
     if error.is_redirect() {
         return "stopped after 10 redirects".into();
@@ -51,6 +56,16 @@ pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -
     causes.pop().unwrap_or_else(|| error.to_string())
 }
 
+fn authority(url: &str) -> &str {
+    url.trim_start_matches("https://").split(['/', '?']).next().unwrap_or_default()
+}
+
+/// The host of a URL, without its port.
+pub fn host_of(url: &str) -> &str {
+    let host = authority(url);
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
 /// Whom the machine asks for names.
 fn name_server() -> String {
     let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
@@ -74,10 +89,11 @@ fn certificate(why: &CertificateError, name: &str) -> String {
         CertificateError::NotValidForNameContext { presented, .. } => wrong_name(presented, name),
         CertificateError::NotValidForName => wrong_name(&[], name),
         CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
+        CertificateError::Other(held) if held.0.is::<LegacyCommonName>() => LEGACY_NAME.into(),
         other => match other.to_string() {
             // Only certificates from before there were extensions have no version.
             text if text.contains("UnsupportedCertVersion") => {
-                "certificate relies on legacy Common Name field, use SANs instead".into()
+                LEGACY_NAME.into()
             }
             text if text.contains("CaUsedAsEndEntity") => "certificate is not valid for any names".into(),
             text => text,

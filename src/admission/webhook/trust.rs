@@ -9,7 +9,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 
 /// How TLS is spoken with a webhook whose certificates the bundle vouches for.
 pub fn config(bundle: &[CertificateDer<'static>]) -> Result<rustls::ClientConfig, String> {
@@ -53,15 +53,33 @@ impl ServerCertVerifier for Trust {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self.chain.verify_server_cert(certificate, others, name, ocsp, now) {
-            // That it is of today was looked at before this; whose it is would have been looked at after.
-            Err(Error::InvalidCertificate(why))
-                if why.to_string().contains("CaUsedAsEndEntity") && self.bundle.iter().any(|known| known == certificate) =>
-            {
-                verify_server_name(&ParsedCertificate::try_from(certificate)?, name).map(|()| ServerCertVerified::assertion())
-            }
-            judged => judged,
+        let why = match self.chain.verify_server_cert(certificate, others, name, ocsp, now) {
+            Err(Error::InvalidCertificate(why)) => why,
+            judged => return judged,
+        };
+        // As in Go: first whether it is of today, then whose it is, then who vouches for it.
+        let is_of_today = !matches!(
+            why,
+            CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. }
+        );
+        if is_of_today {
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, name).map_err(|error| {
+                match is_named_the_old_way(certificate, name) {
+                    true => CertificateError::Other(OtherError(Arc::new(LegacyCommonName))).into(),
+                    false => error,
+                }
+            })?;
         }
+        if why.to_string().contains("CaUsedAsEndEntity") {
+            return match self.bundle.iter().any(|known| known == certificate) {
+                true => Ok(ServerCertVerified::assertion()),
+                false => Err(CertificateError::UnknownIssuer.into()),
+            };
+        }
+        Err(why.into())
     }
 
     fn verify_tls12_signature(
@@ -85,6 +103,31 @@ impl ServerCertVerifier for Trust {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.chain.supported_verify_schemes()
     }
+}
+
+/// A certificate that says its name where nobody looks any more.
+#[derive(Debug)]
+pub(super) struct LegacyCommonName;
+
+impl std::error::Error for LegacyCommonName {}
+
+impl std::fmt::Display for LegacyCommonName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(super::transport::LEGACY_NAME)
+    }
+}
+
+/// Whether a certificate has no names but its subject's, and that would be the right one.
+fn is_named_the_old_way(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return false };
+    let has_names = !matches!(parsed.subject_alternative_name(), Ok(None));
+    let mut common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    let wanted = name.to_str();
+    let is_right = |given: &str| {
+        let rest = wanted.split_once('.').map_or("", |(_, rest)| rest);
+        given.eq_ignore_ascii_case(&wanted) || given.strip_prefix("*.").is_some_and(|given| given.eq_ignore_ascii_case(rest))
+    };
+    !has_names && common.any(is_right)
 }
 
 #[cfg(test)]

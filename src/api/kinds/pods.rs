@@ -75,6 +75,10 @@ pub(in crate::api) fn isolate(phase: Phase, old: &Value, new: &mut Value) {
         }
         return;
     }
+    // Who knows nothing of the Pod's own resources, and leaves them out, does not mean to take them away.
+    if let Some(resources) = wanted["spec"].get("resources") {
+        new["spec"]["resources"] = resources.clone();
+    }
     for list in ["containers", "initContainers"] {
         let containers = new["spec"].get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {

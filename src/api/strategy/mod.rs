@@ -2,7 +2,7 @@
 //! generation, and the little that truly needs code (see the files beside this one). Everything here is about one object; admission
 //! and validation are elsewhere.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Api;
 use crate::object::{meta, meta_mut};
@@ -155,10 +155,26 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, user: &User, obj
     super::kinds::prepare_for_create(api, resource, user, object).await
 }
 
+const SYSTEM_FIELDS: [&str; 7] =
+    ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "name", "namespace"];
+
+/// What an object says of itself that a client cannot change.
+pub fn system_fields(object: &Value) -> Map<String, Value> {
+    let said = |field: &&str| Some(((**field).to_owned(), object.get("metadata")?.get(*field)?.clone()));
+    SYSTEM_FIELDS.iter().filter_map(said).collect()
+}
+
+/// Those of them that are given another value than they had, but for two that are put right without a word.
+pub fn changed_system_fields(before: &Map<String, Value>, after: &Value) -> Map<String, Value> {
+    let mut changed = system_fields(after);
+    changed.retain(|field, value| !matches!(field.as_str(), "creationTimestamp" | "generation") && before.get(field) != Some(value));
+    changed
+}
+
 /// What a client cannot change: uid, times, and whether the object is being deleted.
 pub fn keep_system_fields(old: &Value, new: &mut Value) {
     let metadata = meta_mut(new);
-    for field in ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "name", "namespace"] {
+    for field in SYSTEM_FIELDS {
         match old.get("metadata").and_then(|m| m.get(field)) {
             Some(value) => {
                 metadata.insert(field.into(), value.clone());

@@ -18,21 +18,55 @@ use crate::object::{Object, canonical};
 use crate::schema::quantity::Quantity;
 use crate::status::Status;
 use crate::store::{self, Batch, Error, Expect};
+use scope::Scope;
 
 /// How often a quota is read anew when somebody else changed it meanwhile.
 const TRIES: usize = 20;
 
+/// One of `limitedResources`: what cannot be had without a quota for it.
+#[derive(Clone, Debug)]
+pub struct Limited {
+    group: String,
+    plural: String,
+    /// Parts of the names of resources.
+    contains: Vec<String>,
+    scopes: Vec<Scope>,
+}
+
+impl Limited {
+    /// Reads it from the configuration.
+    pub fn from_value(value: &Value) -> Limited {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |field: &str| value[field].as_array().map(Vec::as_slice).unwrap_or_default();
+        Limited {
+            group: text(&value["apiGroup"]),
+            plural: text(&value["resource"]),
+            contains: list("matchContains").iter().map(text).collect(),
+            scopes: list("matchScopes").iter().map(Scope::from_value).collect(),
+        }
+    }
+}
+
+/// A quota that is about a write.
+struct Concerned {
+    quota: Arc<Object>,
+    status: Value,
+    hard: Amounts,
+    delta: Amounts,
+}
+
 /// The plugin.
 pub struct ResourceQuota {
     cluster: Cluster,
+    limited: Vec<Limited>,
     /// One at a time per namespace: they would only lose the race for the same quota.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl ResourceQuota {
-    /// A plugin without memory of any quota.
-    pub fn new(cluster: Cluster) -> Self {
-        ResourceQuota { cluster, turns: Mutex::default() }
+    /// A plugin without memory of any quota; what is limited needs one.
+    pub fn new(cluster: Cluster, limited: Vec<Limited>) -> Self {
+        ResourceQuota { cluster, limited, turns: Mutex::default() }
     }
 }
 
@@ -49,6 +83,7 @@ impl Validate for ResourceQuota {
                 Operation::Update => {
                     write.resource.group.is_empty() && matches!(&*write.resource.plural, "services" | "persistentvolumeclaims")
                         || write.subresource == "resize"
+                        || (write.is("", "pods") && scope::is_terminating(write.object()) != scope::is_terminating(write.old()))
                 }
                 _ => false,
             }
@@ -56,7 +91,7 @@ impl Validate for ResourceQuota {
 
     fn validate<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
-            if self.cluster.list("resourcequotas", &write.namespace).await?.is_empty() {
+            if self.limited.is_empty() && self.cluster.list("resourcequotas", &write.namespace).await?.is_empty() {
                 return Ok(());
             }
             let turn = {
@@ -97,55 +132,60 @@ impl ResourceQuota {
     /// Checks a write against every quota of its namespace; gives back the quotas as they are with it.
     async fn check(&self, write: &Write) -> Result<Vec<store::Operation>, Status> {
         let (resource, object) = (&write.resource, write.object());
-        let mut delta = evaluator::usage(resource, object);
-        if write.operation == Operation::Update {
-            let before = evaluator::usage(resource, write.old());
-            let less: Amounts =
-                before.iter().filter_map(|(name, q)| Some((name.clone(), Quantity::parse(&format!("-{q}")).ok()?))).collect();
-            add(&mut delta, &less);
-            // An update that asks for no more than before never fails.
-            delta.retain(|_, amount| amount.nanos() > 0);
-        }
-        let mut changed = Vec::new();
+        let usage = evaluator::usage(resource, object);
+        let growth = match write.operation {
+            Operation::Update => growth(&usage, &evaluator::usage(resource, write.old())),
+            _ => usage.clone(),
+        };
+        let (mut concerned, mut scopes, mut covered) = (Vec::new(), Vec::new(), Vec::new());
         for quota in self.cluster.list("resourcequotas", &write.namespace).await? {
-            let value = quota.value();
-            let name = quota.name();
-            let mut status = self.status(write, value).await?;
+            let spec = &quota.value()["spec"];
+            scopes.extend(scope::scopes(spec).into_iter().filter(|scope| scope.matches(resource, object)));
+            let status = self.status(write, quota.value()).await?;
             let hard = amounts(&status["hard"]);
-            if !scope::matches(&value["spec"], resource, object) {
+            let about: Vec<String> = hard.keys().filter(|name| evaluator::is_about(resource, name)).cloned().collect();
+            if about.is_empty() || !scope::matches(spec, resource, object) {
                 continue;
             }
-            if !hard.keys().any(|name| evaluator::is_about(resource, name)) {
-                continue;
-            }
-            if write.operation == Operation::Create {
-                evaluator::constraints(resource, &hard, object).map_err(|why| write.forbidden(format!("failed quota: {name}: {why}")))?;
-            }
-            let requested: Amounts = delta.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(n, q)| (n.clone(), *q)).collect();
-            if requested.values().all(|amount| amount.nanos() == 0) {
-                continue;
-            }
+            let name = quota.name();
+            evaluator::constraints(resource, &hard, object).map_err(|why| write.forbidden(format!("failed quota: {name}: {why}")))?;
             let used = amounts(&status["used"]);
-            let unknown: Vec<&str> = requested.keys().filter(|name| !used.contains_key(*name)).map(String::as_str).collect();
+            let unknown: Vec<&str> = about.iter().filter(|name| !used.contains_key(*name)).map(String::as_str).collect();
             if !unknown.is_empty() {
                 return Err(write.forbidden(format!("status unknown for quota: {name}, resources: {}", unknown.join(","))));
             }
-            let mut now = used.clone();
-            add(&mut now, &requested);
-            let exceeded: Vec<&String> = requested.keys().filter(|name| now[*name].nanos() > hard[*name].nanos()).collect();
-            if !exceeded.is_empty() {
-                let shown = |from: &Amounts| {
-                    let pairs: Vec<String> = exceeded.iter().filter_map(|name| from.get(*name).map(|q| format!("{name}={q}"))).collect();
-                    pairs.join(",")
-                };
-                let (requested, used, limited) = (shown(&requested), shown(&used), shown(&hard));
-                return Err(write.forbidden(format!("exceeded quota: {name}, requested: {requested}, used: {used}, limited: {limited}")));
-            }
-            status["used"] =
-                now.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect::<serde_json::Map<_, _>>().into();
-            changed.push(replace(&quota, status));
+            covered.extend(about);
+            // What a quota did not count before, it counts in full.
+            let is_known = write.operation == Operation::Update && scope::matches(spec, resource, write.old());
+            let delta = if is_known { growth.clone() } else { usage.clone() };
+            concerned.push(Concerned { quota, status, hard, delta });
         }
-        Ok(changed)
+        let asks = |delta: &Amounts| delta.values().any(|amount| amount.nanos() != 0);
+        if !(concerned.is_empty() && asks(&growth) || concerned.iter().any(|one| asks(&one.delta))) {
+            return Ok(Vec::new());
+        }
+        self.check_limited(write, &usage, &covered, &scopes)?;
+        concerned.into_iter().filter_map(|one| one.taken(write).transpose()).collect()
+    }
+
+    /// Whether everything that needs a quota has one.
+    fn check_limited(&self, write: &Write, usage: &Amounts, covered: &[String], scopes: &[Scope]) -> Result<(), Status> {
+        let (resource, object) = (&write.resource, write.object());
+        let limits = |limited: &&Limited| limited.group == *resource.group && limited.plural == *resource.plural;
+        let named: Vec<&String> = self.limited.iter().filter(limits).flat_map(|limited| &limited.contains).collect();
+        let is_limited = |name: &String| named.iter().any(|part| name.contains(part.as_str()));
+        let consumed = usage.iter().filter(|(_, amount)| amount.nanos() > 0).map(|(name, _)| name);
+        let lacking: Vec<&str> = consumed.filter(|name| is_limited(name) && !covered.contains(name)).map(String::as_str).collect();
+        if !lacking.is_empty() {
+            return Err(write.forbidden(format!("insufficient quota to consume: {}", lacking.join(","))));
+        }
+        let wanted = self.limited.iter().flat_map(|limited| &limited.scopes).filter(|scope| scope.matches(resource, object));
+        let lacking: Vec<String> =
+            wanted.filter(|scope| !scopes.iter().any(|other| other.name == scope.name)).map(ToString::to_string).collect();
+        match lacking.is_empty() {
+            true => Ok(()),
+            false => Err(Status::unclassified(format!("insufficient quota to match these scopes: [{}]", lacking.join(" ")))),
+        }
     }
 
     /// The status of a quota; one that nobody has counted yet is counted now, so that it is in force from the first request.
@@ -170,6 +210,41 @@ impl ResourceQuota {
         }
         let used: serde_json::Map<String, Value> = used.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect();
         Ok(json!({"hard": hard, "used": used}))
+    }
+}
+
+/// What is more than before: an update that asks for no more never fails.
+fn growth(usage: &Amounts, before: &Amounts) -> Amounts {
+    let mut delta = usage.clone();
+    let less: Amounts = before.iter().filter_map(|(name, q)| Some((name.clone(), Quantity::parse(&format!("-{q}")).ok()?))).collect();
+    add(&mut delta, &less);
+    delta.retain(|_, amount| amount.nanos() > 0);
+    delta
+}
+
+impl Concerned {
+    /// The quota with what is asked of it, if anything is.
+    fn taken(mut self, write: &Write) -> Result<Option<store::Operation>, Status> {
+        let (hard, used) = (&self.hard, amounts(&self.status["used"]));
+        let requested: Amounts =
+            self.delta.iter().filter(|(name, _)| hard.contains_key(*name)).map(|(name, amount)| (name.clone(), *amount)).collect();
+        if requested.values().all(|amount| amount.nanos() == 0) {
+            return Ok(None);
+        }
+        let mut now = used.clone();
+        add(&mut now, &requested);
+        let exceeded: Vec<&String> = requested.keys().filter(|name| now[*name].nanos() > hard[*name].nanos()).collect();
+        if !exceeded.is_empty() {
+            let shown = |from: &Amounts| {
+                let pairs: Vec<String> = exceeded.iter().filter_map(|name| from.get(*name).map(|q| format!("{name}={q}"))).collect();
+                pairs.join(",")
+            };
+            let (name, requested, used, limited) = (self.quota.name(), shown(&requested), shown(&used), shown(hard));
+            return Err(write.forbidden(format!("exceeded quota: {name}, requested: {requested}, used: {used}, limited: {limited}")));
+        }
+        self.status["used"] =
+            now.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect::<serde_json::Map<_, _>>().into();
+        Ok(Some(replace(&self.quota, self.status)))
     }
 }
 
