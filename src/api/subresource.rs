@@ -8,10 +8,10 @@ use http::Response;
 use http::request::Parts;
 use serde_json::{Value, json};
 
-use super::Api;
 use super::body::decode_part;
 use super::options::WriteOptions;
 use super::write::{Target, Written};
+use super::{Api, fields};
 use crate::admission::Operation;
 use crate::object::{Object, meta, meta_mut};
 use crate::status::{FieldError, Status};
@@ -37,7 +37,12 @@ impl Api {
             ("serviceaccounts", "token") => {
                 let target = Target { options: WriteOptions::parse(&target.context, "CreateOptions")?, ..target.clone() };
                 let kind = ("authentication.k8s.io", "v1", "TokenRequest");
-                let body = decode_part(&target.context, &parts.headers, bytes, kind, target.options.field_validation)?;
+                let mut body = decode_part(&target.context, &parts.headers, bytes, kind, target.options.field_validation)?;
+                // Without a lifetime it is an hour, before anybody looks at it.
+                if body["spec"]["expirationSeconds"].is_null() {
+                    body["spec"]["expirationSeconds"] = json!(3600);
+                }
+                fields::track_part(self, &target, kind, &mut body);
                 let body = self.admit(&target, Operation::Create, body).await?;
                 let issued = self.reviews.token_request(&target.namespace, &target.name, body)?;
                 target.context.trace.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", issued.credential_id));

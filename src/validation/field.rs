@@ -223,6 +223,14 @@ pub fn immutable(errors: &mut Errors, new: &Value, old: &Value, path: &Path<'_>,
     }
 }
 
+/// A field that cannot change once it is there, by newer rules: they do not say to what.
+pub fn settled(errors: &mut Errors, new: &Value, old: &Value, path: &Path<'_>, field: &str) {
+    let content = |value: &Value| value.get(field).filter(|v| !v.is_null()).cloned();
+    if content(new) != content(old) {
+        errors.push(FieldError::invalid(path.field(field), &Value::Null, "field is immutable"));
+    }
+}
+
 /// A map that reads as empty where there is none.
 pub fn map<'v>(value: &'v Value, field: &str) -> Option<&'v Map<String, Value>> {
     value.get(field).and_then(Value::as_object)

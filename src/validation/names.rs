@@ -59,6 +59,15 @@ pub fn subdomain(name: &str) -> Wrong {
     bounded(name, 253, is_subdomain(name), SUBDOMAIN)
 }
 
+/// `Example.com`.
+pub fn caseless_subdomain(name: &str) -> Wrong {
+    let sentence = SUBDOMAIN
+        .replace("a lowercase RFC 1123", "an RFC 1123")
+        .replace("lower case alphanumeric", "alphanumeric")
+        .replace("'example.com'", "'Example.com'");
+    bounded(name, 253, is_subdomain(&name.to_ascii_lowercase()), &sentence)
+}
+
 /// `my-name`.
 pub fn label(name: &str) -> Wrong {
     let sentence = if is_subdomain(name) { "must not contain dots" } else { LABEL };

@@ -31,6 +31,7 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, user: &User, obj
         ("", "persistentvolumes") => owned::volume(object, &now(api)),
         ("", "persistentvolumeclaims") => owned::claim(object, None),
         ("", "serviceaccounts") => owned::service_account(object),
+        ("", "limitranges") => owned::limit_range(object),
         ("discovery.k8s.io", "endpointslices") => owned::endpoint_slice(object),
         ("resource.k8s.io", "resourceslices" | "devicetaintrules") => owned::device_taints(object, &now(api)),
         ("apiregistration.k8s.io", "apiservices") if !object["spec"]["service"].is_object() => {

@@ -394,7 +394,7 @@ fn ports(spec: &mut Value, old: Option<&Value>, name: &str, drawn: &mut Drawn<'_
     let number = |port: &Value| port["nodePort"].as_i64().unwrap_or(0);
     let all = spec["ports"].as_array().cloned().unwrap_or_default();
     let mut given: Vec<(Value, i64)> = Vec::new();
-    for (i, port) in spec["ports"].as_array_mut().into_iter().flatten().enumerate().filter(|_| may_have) {
+    for (i, port) in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().enumerate().filter(|_| may_have) {
         let mut wanted = number(port);
         if wanted == 0 && !gets {
             continue;
