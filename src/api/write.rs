@@ -172,9 +172,7 @@ impl Api {
             strategy::release(self, &resource, &object);
             return Err(target.invalid(meta(&object, "name"), errors));
         }
-        if resource.custom.is_none() {
-            validation::warnings::create(&resource, &object).into_iter().for_each(|warning| target.context.trace.warn(warning));
-        }
+        validation::warnings::create(&resource, &object).into_iter().for_each(|warning| target.context.trace.warn(warning));
         write.name = meta(&object, "name").to_owned();
         write.object = Some(object);
         let admitted = self.admission.validate(&write).await;
@@ -290,7 +288,7 @@ impl Api {
             strategy::settle(self, resource, &before, &new, false);
             return Err(target.invalid(&target.name, errors));
         }
-        if resource.custom.is_none() && (phase == Phase::Main || target.subresource == "scale") {
+        if phase == Phase::Main || target.subresource == "scale" {
             validation::warnings::update(resource, &new, &before).into_iter().for_each(|warning| target.context.trace.warn(warning));
         }
         write.object = Some(new);
@@ -444,6 +442,11 @@ fn check_preconditions(target: &Target, old: &Object, before: &Value, new: &Valu
         let error = FieldError::invalid("metadata.deletionTimestamp", &json!(deleted), "field is immutable");
         return Err(target.invalid(&target.name, vec![error]));
     }
+    let grace = |object: &Value| object["metadata"].get("deletionGracePeriodSeconds").filter(|g| !g.is_null()).cloned();
+    if let Some(given) = grace(new).filter(|given| grace(before).as_ref() != Some(given) && target.subresource.is_empty()) {
+        let error = FieldError::invalid("metadata.deletionGracePeriodSeconds", &given, "field is immutable");
+        return Err(target.invalid(&target.name, vec![error]));
+    }
     let (given, actual) = (meta(new, "uid"), meta(before, "uid"));
     if !given.is_empty() && given != actual && target.context.info.verb == "patch" {
         let error = FieldError::invalid("metadata.uid", &json!(given), "field is immutable");
@@ -479,14 +482,16 @@ pub fn replacement(target: &Target, old: Option<&Arc<Object>>, object: &Value) -
     }
     let uid = meta(&object, "uid");
     if !uid.is_empty() {
-        return Err(other_uid(target, key(resource, &target.namespace, &target.name), uid, ""));
+        return Err(other_uid(target, &key(resource, &target.namespace, &target.name), uid, ""));
     }
     meta_mut(&mut object).remove("resourceVersion");
     Ok(object)
 }
 
 /// An update is about an object with another uid.
-fn other_uid(target: &Target, key: impl std::fmt::Display, given: &str, actual: &str) -> Status {
+fn other_uid(target: &Target, key: &str, given: &str, actual: &str) -> Status {
+    // What is only tried does not get as far as the store, which puts this before its keys.
+    let key = if target.options.dry_run { key.strip_prefix("/registry").unwrap_or(key) } else { key };
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
     );

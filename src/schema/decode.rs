@@ -201,7 +201,10 @@ fn read<'de, D: serde::Deserializer<'de>>(from: D, expected: Expected<'_>, noted
             return Err(ReadError::Type(error));
         }
         prune::prune_noting(&mut value, expected.schema, noted);
-        return Ok(value);
+        return match untyped::coerce_embedded(&mut value, expected.schema, &mut String::new()) {
+            Some(error) => Err(ReadError::Type(error)),
+            None => Ok(value),
+        };
     }
     let (value, error) = typed::read(from, expected.schema, noted).map_err(|_| ReadError::Syntax)?;
     match error {

@@ -53,15 +53,19 @@ pub fn warnings(definition: &Value) -> Vec<String> {
     formats
 }
 
-fn look(schema: &Value, formats: &mut Vec<String>, sets: &mut BTreeSet<String>) {
-    let (format, kind) = (text(schema, "format"), text(schema, "type"));
-    let known = match kind {
+/// Whether values of a type are looked at for a format.
+pub fn is_known(kind: &str, format: &str) -> bool {
+    match kind {
         "" | "string" => TEXTS.contains(&format.replace('-', "").as_str()),
         "integer" => matches!(format, "int32" | "int64"),
         "number" => matches!(format, "float" | "double"),
         _ => false,
-    };
-    if !format.is_empty() && !known {
+    }
+}
+
+fn look(schema: &Value, formats: &mut Vec<String>, sets: &mut BTreeSet<String>) {
+    let (format, kind) = (text(schema, "format"), text(schema, "type"));
+    if !format.is_empty() && !is_known(kind, format) {
         formats.push(format!("unrecognized format {format:?}"));
     }
     let of = text(&schema["items"], "type");
@@ -85,7 +89,7 @@ pub fn is(format: &str, text: &str) -> bool {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.contains(':') && text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => is_cidr(text),
-        "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
+        "byte" => !text.is_empty() && base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
         "uuid" => is_uuid(text, None),
         "uuid3" => is_uuid(text, Some(b'3')),
         "uuid4" => is_uuid(text, Some(b'4')),

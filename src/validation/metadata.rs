@@ -92,7 +92,7 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
     }
     field::non_negative(errors, metadata, &METADATA, "generation");
     common(metadata, errors);
-    qualified_finalizers(metadata, errors);
+    qualified_finalizers(metadata, &METADATA, errors);
     both_ways_to_delete(metadata, errors);
     if names_its_finalizers(resource) {
         known_finalizers(metadata, errors);
@@ -125,14 +125,35 @@ pub fn update(resource: &Resource, new: &Value, old: &Value, errors: &mut Errors
     if !generate.is_empty() && NAMED_ANEW.contains(&(&*resource.group, &*resource.plural)) {
         field::wrong(errors, &METADATA.field("generateName"), generate, name_check(resource)(&names::masked(generate)));
     }
-    qualified_finalizers(new, errors);
+    qualified_finalizers(new, &METADATA, errors);
     if names_its_finalizers(resource) && new.get("finalizers") != old.get("finalizers") {
         known_finalizers(new, errors);
     }
 }
 
-fn qualified_finalizers(metadata: &Value, errors: &mut Errors) {
-    let path = METADATA.field("finalizers");
+/// The metadata of an object inside of another, which need not have a name.
+pub fn embedded(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let generate = text(metadata, "generateName");
+    if !generate.is_empty() {
+        field::wrong(errors, &path.field("generateName"), generate, names::path_segment(&names::masked(generate)));
+    }
+    let name = text(metadata, "name");
+    if !name.is_empty() {
+        field::wrong(errors, &path.field("name"), name, names::path_segment(name));
+    }
+    let namespace = text(metadata, "namespace");
+    if !namespace.is_empty() {
+        field::wrong(errors, &path.field("namespace"), namespace, names::label(namespace));
+    }
+    field::non_negative(errors, metadata, path, "generation");
+    labels(metadata, path, errors);
+    annotations(metadata, path, errors);
+    owners(metadata, path, errors);
+    qualified_finalizers(metadata, path, errors);
+}
+
+fn qualified_finalizers(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.field("finalizers");
     for finalizer in items(metadata, "finalizers").iter().filter_map(Value::as_str) {
         errors.extend(names::qualified(finalizer).into_iter().map(|why| field::invalid(&path, finalizer, why)));
     }
@@ -141,7 +162,7 @@ fn qualified_finalizers(metadata: &Value, errors: &mut Errors) {
 fn common(metadata: &Value, errors: &mut Errors) {
     labels(metadata, &METADATA, errors);
     annotations(metadata, &METADATA, errors);
-    owners(metadata, errors);
+    owners(metadata, &METADATA, errors);
 }
 
 /// The labels of an object or of a template.
@@ -216,8 +237,8 @@ const OWNER: &[Field] = &[
     Field::omitted("blockOwnerDeletion", "blockOwnerDeletion"),
 ];
 
-fn owners(metadata: &Value, errors: &mut Errors) {
-    let list = METADATA.field("ownerReferences");
+fn owners(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let list = path.field("ownerReferences");
     let mut controller: Option<&Value> = None;
     for (i, owner) in items(metadata, "ownerReferences").iter().enumerate() {
         let path = list.index(i);
@@ -276,6 +297,21 @@ fn names_its_finalizers(resource: &Resource) -> bool {
         _ => false,
     };
     resource.custom.is_none() && !free
+}
+
+/// What is not wise about the finalizers of a custom object.
+pub fn finalizer_warnings(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for finalizer in items(&object["metadata"], "finalizers").iter().filter_map(Value::as_str) {
+        if finalizer.contains('/') || STANDARD.contains(&finalizer) {
+            continue;
+        }
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        found.push(format!(
+            "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        ));
+    }
+    found
 }
 
 /// A finalizer where it is checked by itself: its shape, and whether it has a domain.

@@ -15,6 +15,7 @@ mod custom;
 mod definition;
 mod device_slices;
 mod devices;
+mod embedded;
 mod endpoints;
 mod environment;
 mod event;

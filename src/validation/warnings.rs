@@ -12,6 +12,9 @@ use crate::schema::quantity::Quantity;
 
 /// Warnings about a new object.
 pub fn create(resource: &Resource, object: &Value) -> Vec<String> {
+    if resource.custom.is_some() {
+        return super::metadata::finalizer_warnings(object);
+    }
     let mut found = Vec::new();
     name(resource, object, &mut found);
     match (&*resource.group, &*resource.plural) {
@@ -46,6 +49,11 @@ pub fn update(resource: &Resource, new: &Value, old: &Value) -> Vec<String> {
     let is = |group: &str, plural: &str| &*resource.group == group && &*resource.plural == plural;
     if is("", "pods") || (has_template(resource) && new["metadata"]["generation"] == old["metadata"]["generation"]) {
         return Vec::new();
+    }
+    // Those of a custom object are told when they come.
+    if resource.custom.is_some() {
+        let known = super::metadata::finalizer_warnings(old);
+        return super::metadata::finalizer_warnings(new).into_iter().filter(|warning| !known.contains(warning)).collect();
     }
     let mut found = create(resource, new);
     // Of definitions, only what is new is told.

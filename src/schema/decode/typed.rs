@@ -226,7 +226,9 @@ impl Node<'_, '_, '_> {
             walk.leave(path);
             let omitted = |value: &Value| {
                 is_zero(value) && object.omit_empty.binary_search_by(|f| (**f).cmp(key.as_str())).is_ok()
-                    || is_none(value) && object.defaults.get(key.as_str()) == Some(&Value::Null) && !is_kept_as_json(walk.owner.as_deref())
+                    || is_none(value, &schema)
+                        && object.defaults.get(key.as_str()) == Some(&Value::Null)
+                        && !is_kept_as_json(walk.owner.as_deref())
             };
             match value {
                 Some(value) if !omitted(&value) => {
@@ -358,8 +360,12 @@ impl<'de> Visitor<'de> for Node<'_, '_, '_> {
 }
 
 /// A list or map of nothing: what is kept as protobuf cannot tell it from none, and shows `null` for both.
-fn is_none(value: &Value) -> bool {
-    value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty)
+fn is_none(value: &Value, schema: &Schema) -> bool {
+    match &schema.shape {
+        Shape::Array { .. } => value.as_array().is_some_and(Vec::is_empty),
+        Shape::Object(object) if object.additional.is_some() => value.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    }
 }
 
 /// Definitions and extension servers are the built-in kinds that a real server keeps as JSON.
