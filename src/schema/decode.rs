@@ -78,7 +78,7 @@ pub fn decode_as(
         Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
     };
     let body = utf8(body);
-    let document = if is_yaml(content_type) { Some(yaml::parse(&body).map_err(|why| unrecognized(why))?) } else { None };
+    let document = if is_yaml(content_type) { Some(yaml::parse(&body).map_err(&unrecognized)?) } else { None };
     let found = match &document {
         Some(document) => Found::in_value(&document.value),
         None => Found::in_text(&body),

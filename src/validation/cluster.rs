@@ -266,7 +266,7 @@ pub fn runtime_class(class: &Value, errors: &mut Errors) {
         }
     }
     // By newer rules, told last.
-    field::required_shape(errors, class, &Path::object(), "handler", names::label);
+    field::required_shape(errors, class, &Path::object(), "handler", names::label_in_bytes);
 }
 
 /// The handler of a RuntimeClass is settled.

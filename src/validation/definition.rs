@@ -180,7 +180,7 @@ fn stored_versions(definition: &Value, errors: &mut Errors) {
     let of_now = versions.iter().rev().find(|version| version["storage"] == true).map(|version| text(version, "name"));
     if let Some(of_now) = of_now.filter(|name| !stored.iter().any(|s| s == name)) {
         let why = format!("must have the storage version {of_now}");
-        errors.push(FieldError::invalid(&path, &stored.to_vec().into(), why));
+        errors.push(FieldError::invalid(path, &stored.to_vec().into(), why));
     }
     for (i, version) in stored.iter().filter_map(Value::as_str).enumerate() {
         if !versions.iter().any(|v| v["name"] == version) {

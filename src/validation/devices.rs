@@ -51,16 +51,23 @@ pub fn class(class: &Value, errors: &mut Errors) {
             opaque(configuration, &list.index(i), &mut behind, errors);
         }
     }
-    let name = text(spec, "extendedResourceName");
-    if has(spec, "extendedResourceName") && !is_extended_resource(name) {
-        behind.push(invalid(&SPEC.field("extendedResourceName"), name, "must be a valid extended resource name"));
+    if has(spec, "extendedResourceName") {
+        extended_resource(text(spec, "extendedResourceName"), &SPEC.field("extendedResourceName"), &mut behind);
     }
     errors.append(&mut behind);
 }
 
-fn is_extended_resource(name: &str) -> bool {
-    let own = name.split_once('/').is_none_or(|(domain, _)| domain.contains("kubernetes.io/") || domain.ends_with("kubernetes.io"));
-    !own && !name.starts_with("requests.") && names::qualified(&format!("requests.{name}")).is_empty()
+/// A resource of somebody else's, under whose name a quota can count it.
+fn extended_resource(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if !name.contains('/') {
+        errors.push(invalid(path, name, "a name must be a domain-prefixed path, such as 'example.com/my-prop'"));
+    } else if name.contains("kubernetes.io/") {
+        errors.push(invalid(path, name, "must not have \"kubernetes.io/\" domain"));
+    }
+    if name.starts_with("requests.") {
+        errors.push(invalid(path, name, "must not have \"requests.\" prefix"));
+    }
+    wrong(errors, path, name, names::qualified(&format!("requests.{name}")));
 }
 
 /// Whether a list is no longer than it may be. One that is is told of, and not looked into.

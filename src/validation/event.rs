@@ -97,7 +97,7 @@ fn always(event: &Value, new: bool, errors: &mut Errors) {
     let controller = string(event, "reportingController", new);
     let path = Path::root(if new { "reportingController" } else { "reportingComponent" });
     if controller.is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.push(FieldError::required(path, ""));
     }
     errors.extend(names::qualified(controller).into_iter().map(|why| invalid(&path, controller, why)));
     for (name, required, most) in [("reportingInstance", true, 128), ("action", true, 128), ("reason", true, 128), ("message", false, 1024)]

@@ -290,12 +290,14 @@ fn both_ways_to_delete(metadata: &Value, errors: &mut Errors) {
 
 /// Whether a kind wants finalizers with a domain: most of the built-in ones.
 fn names_its_finalizers(resource: &Resource) -> bool {
-    let free = match (&*resource.group, &*resource.plural) {
-        ("admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apiregistration.k8s.io", _) => true,
-        ("", "events") | ("coordination.k8s.io", "leases") | ("node.k8s.io", "runtimeclasses") => true,
-        ("policy", "poddisruptionbudgets") => true,
-        _ => false,
-    };
+    let free = matches!(
+        (&*resource.group, &*resource.plural),
+        ("admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apiregistration.k8s.io", _)
+            | ("", "events")
+            | ("coordination.k8s.io", "leases")
+            | ("node.k8s.io", "runtimeclasses")
+            | ("policy", "poddisruptionbudgets")
+    );
     resource.custom.is_none() && !free
 }
 

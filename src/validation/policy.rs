@@ -3,7 +3,7 @@
 use serde_json::Value;
 use usher_cel::{Environment, Type, is_reserved};
 
-use super::field::{Errors, Path, has, invalid, items, object, one_of, text};
+use super::field::{Errors, Path, has, invalid, items, object, one_of, text, word};
 use super::{names, selector, webhook};
 use crate::admission::expression::{self, Site};
 use crate::status::FieldError;
@@ -140,7 +140,7 @@ pub fn mutating(policy: &Value, errors: &mut Errors) {
 }
 
 fn common(spec: &Value, errors: &mut Errors) {
-    one_of(errors, spec, &SPEC, "failurePolicy", false, &["Fail", "Ignore"]);
+    word(errors, spec, &SPEC, "failurePolicy", &["Fail", "Ignore"]);
     if let Some(kind) = object(spec, "paramKind") {
         let path = SPEC.field("paramKind");
         param_kind(text(kind, "apiVersion"), text(kind, "kind"), &path, errors);
@@ -181,7 +181,7 @@ fn param_kind(api_version: &str, kind: &str, path: &Path<'_>, errors: &mut Error
 }
 
 fn matching(constraints: &Value, path: &Path<'_>, required: bool, errors: &mut Errors) {
-    one_of(errors, constraints, path, "matchPolicy", false, &["Equivalent", "Exact"]);
+    word(errors, constraints, path, "matchPolicy", &["Equivalent", "Exact"]);
     for name in ["namespaceSelector", "objectSelector"] {
         selector::label_selector(&constraints[name], &path.field(name), errors);
     }

@@ -84,7 +84,7 @@ fn inner(schema: &Value, path: &Path<'_>, around: &Around, errors: &mut Errors) 
     if let Some(additional) = schema.get("additionalProperties").filter(|v| !v.is_null()) {
         let at = path.field("additionalProperties");
         if has_properties && *additional != Value::Bool(true) {
-            errors.push(FieldError::forbidden(&at, "additionalProperties and properties are mutual exclusive"));
+            errors.push(FieldError::forbidden(at, "additionalProperties and properties are mutual exclusive"));
         }
         if additional.is_object() {
             let mut around = around.inner();
@@ -164,10 +164,10 @@ fn keys(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
     let properties_at = at.field("properties");
     if list == "map" {
         if keys.is_empty() {
-            errors.push(FieldError::required(&words, "must not be empty if x-kubernetes-list-type is map"));
+            errors.push(FieldError::required(words, "must not be empty if x-kubernetes-list-type is map"));
         }
         if !has(schema, "items") {
-            errors.push(FieldError::required(&at, "must have a schema if x-kubernetes-list-type is map"));
+            errors.push(FieldError::required(at, "must have a schema if x-kubernetes-list-type is map"));
         }
         let kind = item.map(|item| text(item, "type"));
         if let Some(kind) = kind.filter(|kind| *kind != "object") {
@@ -182,10 +182,10 @@ fn keys(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
                     errors.push(invalid(&properties_at.key(name).field("type"), kind.unwrap_or_default(), why));
                 }
                 Some(_) => {}
-                None => errors.push(FieldError::invalid(&words, &shown, "entries must all be names of item properties")),
+                None => errors.push(FieldError::invalid(words, &shown, "entries must all be names of item properties")),
             }
             if keys[..i].contains(key) {
-                errors.push(FieldError::invalid(&words, &shown, "must not contain duplicate entries"));
+                errors.push(FieldError::invalid(words, &shown, "must not contain duplicate entries"));
             }
         }
     }

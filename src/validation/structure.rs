@@ -57,13 +57,13 @@ fn invariants(schema: &Value, level: Level, path: &Path<'_>, errors: &mut Errors
     if has(schema, "additionalProperties") {
         let at = path.field("additionalProperties");
         if level == Level::Root {
-            errors.push(FieldError::forbidden(&at, "must not be used at the root"));
+            errors.push(FieldError::forbidden(at, "must not be used at the root"));
         }
         if let Some(inner) = object(schema, "additionalProperties") {
             invariants(inner, Level::Field, &at, errors);
         }
         if embedded {
-            errors.push(FieldError::forbidden(&at, "must not be used if x-kubernetes-embedded-resource is set"));
+            errors.push(FieldError::forbidden(at, "must not be used if x-kubernetes-embedded-resource is set"));
         }
     }
     for word in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
