@@ -207,8 +207,7 @@ impl Api {
             }
             Shape::Metadata => json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": form.meta_version, "metadata": meta,
-                // A list of nothing is none here.
-                "items": Some(values.map(|v| metadata_only(&v, form.meta_version)).collect::<Vec<_>>()).filter(|all| !all.is_empty()),
+                "items": values.map(|v| metadata_only(&v, form.meta_version)).collect::<Vec<_>>(),
             }),
             Shape::Whole => {
                 let strip = resource.custom.is_none();
