@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::field::{Errors, Path, invalid, number, text};
-use super::names;
+use super::{names, typed};
 use crate::status::FieldError;
 
 /// What a field is called in either group; messages use the first.
@@ -70,7 +70,13 @@ pub fn update(event: &Value, old: &Value, new: bool, errors: &mut Errors) {
     for (name, ..) in NAMES {
         let (now, before) = (field(event, name, new), field(old, name, new));
         if now != before {
-            errors.push(FieldError::invalid(*name, now, "field is immutable"));
+            let value = match *name {
+                "related" if now.is_null() => "null".to_owned(),
+                "involvedObject" | "related" => typed::show(now, "ObjectReference").to_string(),
+                "source" => typed::show(now, "EventSource").to_string(),
+                _ => now.to_string(),
+            };
+            errors.push(FieldError { value, ..FieldError::invalid(*name, now, "field is immutable") });
         }
     }
 }

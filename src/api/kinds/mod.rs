@@ -55,6 +55,7 @@ pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, ol
         ("", "persistentvolumes") if phase == Phase::Status => owned::volume_phase(old, new, &now(api)),
         ("", "persistentvolumeclaims") if phase == Phase::Main => owned::claim(new, Some(old)),
         ("", "serviceaccounts") => owned::service_account(new),
+        ("discovery.k8s.io", "endpointslices") if phase == Phase::Main => owned::endpoint_slice(new),
         ("resource.k8s.io", "resourceslices" | "devicetaintrules") if phase == Phase::Main => owned::device_taints(new, &now(api)),
         ("", "services") if phase == Phase::Main => return services::prepare_for_update(api, old, new).await,
         _ => {}
