@@ -78,6 +78,6 @@ async fn an_event_of_the_new_group_changes_in_nothing_but_its_series() {
     let mut wrong = event("f");
     wrong["reportingInstance"] = json!("");
     let (code, status) = send(&client, "POST", NEW, wrong).await;
-    assert_eq!((code, status["message"].as_str()), (422, Some("Event.events.k8s.io \"f\" is invalid: reportingInstance: Required value")));
+    assert_eq!((code, status["message"].as_str()), (422, Some("Event \"f\" is invalid: reportingInstance: Required value")));
     server.stop().await;
 }

@@ -9,6 +9,7 @@ mod cel;
 mod certificates;
 mod controllers;
 mod conversion;
+mod customs;
 mod door;
 mod events;
 mod explain;

@@ -66,7 +66,17 @@ pub fn decode_kind(
                 let (kind, version) = (expected.kind, expected.version);
                 Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
             };
-            let (_, _, value) = protobuf::decode_as(bytes, &wanted, expected.kind).map_err(|e| cannot(e.to_string()))?;
+            let refused = |error: protobuf::Error| match error {
+                protobuf::Error::Prefix => {
+                    let shown = crate::schema::decode::summary(bytes);
+                    Status::bad_request(format!(
+                        "the object provided is unrecognized (must be of type {}): {error} ({shown})",
+                        expected.kind
+                    ))
+                }
+                other => cannot(other.to_string()),
+            };
+            let (_, _, value) = protobuf::decode_as(bytes, &wanted, expected.kind).map_err(refused)?;
             conform(value, expected, validation).map_err(|e: DecodeError| cannot(e.to_string()))?
         }
         _ => decode_as(bytes, content_type, expected, validation)?,

@@ -69,6 +69,14 @@ impl Api {
         }
         let mut values: Vec<Value> = others.iter().map(|at| objects[*at].to_value()).collect();
         let differing: Vec<usize> = (0..values.len()).filter(|at| !is_version(&objects[others[*at]], resource)).collect();
+        // Defaults are those of the version that an object is read in, which is the one it was written in.
+        for (at, value) in values.iter_mut().enumerate() {
+            let own = objects[others[at]].api_version();
+            let version = own.rsplit('/').next().unwrap_or_default();
+            if let Some(own) = self.registry.lookup(&resource.group, version, &resource.plural) {
+                default::apply_defaults(value, &own);
+            }
+        }
         match webhook(resource).filter(|_| !differing.is_empty()) {
             None => {
                 for at in differing {
@@ -89,7 +97,6 @@ impl Api {
         }
         for value in &mut values {
             prune::prune(value, &resource.schema());
-            default::apply_defaults(value, resource);
         }
         for (at, value) in others.into_iter().zip(values) {
             let old = &objects[at];
@@ -110,7 +117,17 @@ impl Api {
     /// The bytes of an object in its stored version.
     pub(super) async fn stored_bytes(&self, resource: &Resource, object: &Value) -> Result<Bytes, Status> {
         match webhook(resource).filter(|_| resource.is_stored_otherwise()) {
-            None if resource.is_stored_otherwise() => Ok(canonical(&convert::to_storage(object.clone(), resource))),
+            None if resource.is_stored_otherwise() => {
+                let mut stored = convert::to_storage(object.clone(), resource);
+                let own = resource.storage_group_version();
+                let version = own.rsplit('/').next().unwrap_or_default();
+                // What is kept is what the version that it is kept in knows, with its defaults.
+                if let Some(own) = self.registry.lookup(&resource.group, version, &resource.plural).filter(|r| r.custom.is_some()) {
+                    crate::schema::prune::prune(&mut stored, &own.schema());
+                    crate::schema::default::apply_defaults(&mut stored, &own);
+                }
+                Ok(canonical(&stored))
+            }
             None => Ok(canonical(object)),
             Some(webhook) => {
                 let (desired, kind) = (resource.storage_group_version(), kind_of(object));

@@ -1,15 +1,18 @@
 //! Between the versions of a kind that is stored in one of them: HorizontalPodAutoscaler v1 and v2, Event of the core group and of
-//! events.k8s.io. Custom kinds without a conversion webhook differ in nothing but their apiVersion.
+//! events.k8s.io. Versions of custom kinds without a conversion webhook differ in their apiVersion, and in what their schemas know.
 
 use serde_json::{Map, Value, json};
 
 use crate::registry::Resource;
+use crate::schema::prune;
 
 /// From the stored version to the one of `resource`.
 pub fn to_version(mut object: Value, resource: &Resource) -> Value {
     match (&*resource.plural, &*resource.group, &*resource.version) {
         ("events", "events.k8s.io", _) if resource.custom.is_none() => rename(&mut object, EVENT_FIELDS, false),
         ("horizontalpodautoscalers", "autoscaling", "v1") => autoscaler_to_v1(&mut object),
+        // What another version knows is not shown in one that does not.
+        _ if resource.custom.is_some() => prune::prune(&mut object, &resource.schema()),
         _ => {}
     }
     object["apiVersion"] = resource.group_version().into();

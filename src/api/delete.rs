@@ -220,7 +220,7 @@ pub(super) fn check_preconditions(
         let why = format!(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). The object might have been deleted and then recreated"
         );
-        let mut status = Status::conflict(&resource.group, &resource.kind, name, &why);
+        let mut status = Status::conflict(resource.kind_group(), &resource.kind, name, &why);
         if what == "ResourceVersion" {
             status.message = status.message.replace("deleted and then recreated", "modified");
         }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::options::{DeleteOptions, ListOptions, WriteOptions};
 use super::patch_verb::check_custom_kind;
 use super::representation::{Representation, respond_value};
-use super::write::{Target, check_names};
-use super::{Api, body, compress};
+use super::write::{Target, check_names, replacement};
+use super::{Api, body, compress, strategy};
 use crate::audit::latency::SLOW;
 use crate::object::Object;
 use crate::registry::Resource;
@@ -119,7 +119,8 @@ impl Api {
                 if resource.custom.is_some() {
                     check_custom_kind(&resource, &object)?;
                 }
-                let written = self.update(&target, &move |_| Ok(object.clone()), false).await?;
+                let create = target.subresource.is_empty() && strategy::creates_on_update(&resource);
+                let written = self.update(&target, &|old| replacement(&target, old, &object), create).await?;
                 self.answer_object(&context, if written.created { 201 } else { 200 }, &written.object, &resource, form)
             }
             "patch" => {

@@ -10,8 +10,8 @@ use super::apply::{Context, ConversionError, Converted, FieldSet, ResetFields, V
 use super::strategy::{StatusKeeps, status_keeps};
 use super::write::Target;
 use super::{Api, conversion, convert};
-use crate::registry::Resource;
-use crate::schema::Schema;
+use crate::registry::{Resource, api_version};
+use crate::schema::{Schema, builtin};
 
 static RESET_STATUS: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::Reset(FieldSet::of_fields(&[&["status"]])));
 static RESET_SPEC: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::Reset(FieldSet::of_fields(&[&["spec"]])));
@@ -19,9 +19,26 @@ static RESET_SPEC_AND_LABELS: LazyLock<ResetFields> =
     LazyLock::new(|| ResetFields::Reset(FieldSet::of_fields(&[&["spec"]]).union(&FieldSet::of_fields(&[&["metadata", "labels"]]))));
 static RESET_ALL_BUT_STATUS: LazyLock<ResetFields> = LazyLock::new(|| ResetFields::AllBut(FieldSet::of_fields(&[&["status"]])));
 
+fn reset(fields: &[&[&str]]) -> ResetFields {
+    ResetFields::Reset(FieldSet::of_fields(fields))
+}
+
+/// A request for a certificate is settled with its creation; approving and issuing are for two.
+static RESET_REQUEST: LazyLock<[ResetFields; 3]> = LazyLock::new(|| {
+    [reset(&[&["spec"], &["status"]]), reset(&[&["spec"], &["status", "conditions"]]), reset(&[&["spec"], &["status", "certificate"]])]
+});
+
 /// What a write of a target cannot change, and so does not come to own.
 pub fn reset_fields(target: &Target) -> Option<&'static ResetFields> {
     let resource = &target.resource;
+    if &*resource.plural == "certificatesigningrequests" && &*resource.group == "certificates.k8s.io" {
+        let [whole, status, approval] = &*RESET_REQUEST;
+        return Some(match target.subresource.as_str() {
+            "status" => status,
+            "approval" => approval,
+            _ => whole,
+        });
+    }
     match target.subresource.as_str() {
         "" if resource.subresource("status").is_some() => Some(&RESET_STATUS),
         "status" => Some(match status_keeps(resource) {
@@ -121,6 +138,24 @@ pub async fn track(api: &Api, target: &Target, schema: &Arc<Schema>, old: Option
             return;
         }
     }
+}
+
+/// Records whose are the fields of an object that is answered and not kept, which may be of another kind than the resource.
+pub fn track_part(api: &Api, target: &Target, (group, version, kind): (&str, &str, &str), object: &mut Value) {
+    let Some(schema) = builtin::of_kind(group, version, kind) else { return };
+    let manager = manager_name(target.options.field_manager.as_deref().unwrap_or_default(), &target.context.user_agent);
+    let (api_version, now) = (api_version(group, version), timestamp(api.clock.now()));
+    let context = Context {
+        manager: &manager,
+        subresource: &target.subresource,
+        api_version: &api_version,
+        kind,
+        force: false,
+        now: &now,
+        reset_fields: None,
+        versions: &KindVersions { resource: &target.resource, api, conversions: &target.conversions },
+    };
+    track_update(None, object, &schema, &context);
 }
 
 fn track_once(api: &Api, target: &Target, schema: &Arc<Schema>, old: Option<&Value>, new: &mut Value) {

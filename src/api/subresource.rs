@@ -8,10 +8,10 @@ use http::Response;
 use http::request::Parts;
 use serde_json::{Value, json};
 
-use super::Api;
 use super::body::decode_part;
 use super::options::WriteOptions;
 use super::write::{Target, Written};
+use super::{Api, fields};
 use crate::admission::Operation;
 use crate::object::{Object, meta, meta_mut};
 use crate::status::{FieldError, Status};
@@ -39,6 +39,7 @@ impl Api {
                 let kind = ("authentication.k8s.io", "v1", "TokenRequest");
                 let mut body = decode_part(&target.context, &parts.headers, bytes, kind, target.options.field_validation)?;
                 super::token_requests::set_defaults(&mut body, &target.namespace);
+                fields::track_part(self, &target, kind, &mut body);
                 let mut write = target.operation(Operation::Create, Some(body), None);
                 self.admission.mutate(&mut write).await?;
                 let body = write.object.take().unwrap_or_default();

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::body::decode_kind;
 use super::options::WriteOptions;
-use super::representation::{Representation, respond_value};
+use super::representation::{Representation, Shape, respond_value};
 use super::write::Target;
-use super::{Api, subresource};
+use super::{Api, fields, subresource, table};
+use crate::registry::Resource;
 use crate::schema::decode::Expected;
 use crate::schema::default::apply_defaults;
 use crate::status::Status;
@@ -27,7 +28,7 @@ impl Api {
         let resource = &target.resource;
         let info = &target.context.info;
         if (&*resource.group, &*resource.plural) == ("", "componentstatuses") {
-            return component_statuses(info.verb, &info.name, form);
+            return self.component_statuses(resource, info.verb, &info.name, form);
         }
         if !info.name.is_empty() {
             return Err(Status::no_such_resource());
@@ -35,16 +36,21 @@ impl Api {
         if info.verb != "create" {
             return Err(Status::method_not_allowed());
         }
-        let validation = WriteOptions::parse(&target.context, "CreateOptions")?.field_validation;
+        let options = WriteOptions::parse(&target.context, "CreateOptions")?;
+        let validation = options.field_validation;
+        let target = Target { options, ..target.clone() };
         let schema = resource.schema();
         let expected =
             Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom: false };
-        let body = decode_kind(&target.context, &parts.headers, bytes, expected, validation)?;
+        let mut body = decode_kind(&target.context, &parts.headers, bytes, expected, validation)?;
         target.context.understand(|| {
             let mut shown = body.clone();
             apply_defaults(&mut shown, resource);
             shown
         });
+        if matches!(&*resource.plural, "subjectaccessreviews" | "localsubjectaccessreviews" | "selfsubjectaccessreviews" | "tokenreviews") {
+            fields::track_part(self, &target, (&resource.group, &resource.version, &resource.kind), &mut body);
+        }
         let answer = match &*resource.plural {
             "subjectaccessreviews" => self.reviews.subject_access_review(body).await?,
             "localsubjectaccessreviews" => self.reviews.local_subject_access_review(&target.namespace, body).await?,
@@ -63,22 +69,24 @@ impl Api {
         };
         respond_value(201, &answer, form)
     }
-}
 
-fn component_statuses(verb: &str, name: &str, form: Representation) -> Result<Response<Body>, Status> {
-    let component =
-        |name: &str| json!({"metadata": {"name": name}, "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]});
-    let names = ["controller-manager", "etcd-0", "scheduler"];
-    let value: Value = match verb {
-        "list" => json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": names.map(component)}),
-        "get" if names.contains(&name) => {
-            let mut one = component(name);
-            one["kind"] = json!("ComponentStatus");
-            one["apiVersion"] = json!("v1");
-            one
-        }
-        "get" => return Err(Status::not_found("", "componentstatuses", name)),
-        _ => return Err(Status::method_not_allowed()),
-    };
-    respond_value(200, &value, form)
+    fn component_statuses(&self, resource: &Resource, verb: &str, name: &str, form: Representation) -> Result<Response<Body>, Status> {
+        let component =
+            |name: &str| json!({"metadata": {"name": name}, "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]});
+        let names = ["controller-manager", "etcd-0", "scheduler"];
+        let table = form.shape == Shape::Table;
+        let value: Value = match verb {
+            "list" if table => table::document(resource, names.map(component).iter(), json!({}), self.clock.now(), form),
+            "list" => json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": names.map(component)}),
+            "get" if names.contains(&name) => {
+                let mut one = component(name);
+                one["kind"] = json!("ComponentStatus");
+                one["apiVersion"] = json!("v1");
+                if table { table::document(resource, std::iter::once(&one), json!({}), self.clock.now(), form) } else { one }
+            }
+            "get" => return Err(Status::not_found("", "componentstatuses", name)),
+            _ => return Err(Status::method_not_allowed()),
+        };
+        respond_value(200, &value, form)
+    }
 }

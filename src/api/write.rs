@@ -12,9 +12,10 @@ use super::read::{key, store_error};
 use super::strategy::{self, Phase};
 use super::{Api, fields};
 use crate::admission::{Operation, Write};
+use crate::authz::{self, Attributes};
 use crate::object::{self, Object, meta, meta_mut};
 use crate::registry::Resource;
-use crate::request::{SharedContext, User, Wrote};
+use crate::request::{RequestInfo, SharedContext, User, Wrote};
 use crate::schema::default;
 use crate::status::{FieldError, Status};
 use crate::store::{self, Batch, Error, Expect, Revision};
@@ -107,7 +108,7 @@ impl Target {
     }
 
     fn invalid(&self, name: &str, errors: Vec<FieldError>) -> Status {
-        Status::invalid(&self.resource.group, &self.resource.kind, name, errors)
+        Status::invalid(self.resource.kind_group(), &self.resource.kind, name, errors)
     }
 }
 
@@ -173,9 +174,7 @@ impl Api {
             strategy::release(self, &resource, &object);
             return Err(target.invalid(meta(&object, "name"), errors));
         }
-        if resource.custom.is_none() {
-            validation::warnings::create(&resource, &object).into_iter().for_each(|warning| target.context.trace.warn(warning));
-        }
+        validation::warnings::create(&resource, &object).into_iter().for_each(|warning| target.context.trace.warn(warning));
         write.name = meta(&object, "name").to_owned();
         write.object = Some(object);
         let admitted = self.admission.validate(&write).await;
@@ -233,6 +232,7 @@ impl Api {
                     Err(_) if self.convert_wanted(target).await => continue,
                     made => made?,
                 };
+                self.check_may_create(target).await?;
                 match self.create(target, object).await {
                     Err(status) if status.reason == "AlreadyExists" => continue,
                     other => return other,
@@ -252,6 +252,13 @@ impl Api {
             }
         }
         Err(Status::modified(&resource.group, &resource.plural, &target.name))
+    }
+
+    /// Whoever makes an object by an update or an apply needs the right to create it as well.
+    async fn check_may_create(&self, target: &Target) -> Result<(), Status> {
+        let info = Arc::new(RequestInfo { verb: "create", ..(*target.context.info).clone() });
+        let attributes = Attributes { user: target.user.clone(), info };
+        authz::verdict(&attributes, &self.reviews.authorizer.decide(&attributes).await)
     }
 
     /// One try on what is stored, which `seen` is in the version of the request; `None` if somebody else was quicker.
@@ -292,7 +299,7 @@ impl Api {
             strategy::settle(self, resource, &before, &new, false);
             return Err(target.invalid(&target.name, errors));
         }
-        if resource.custom.is_none() && (phase == Phase::Main || target.subresource == "scale") {
+        if phase == Phase::Main || target.subresource == "scale" {
             validation::warnings::update(resource, &new, &before).into_iter().for_each(|warning| target.context.trace.warn(warning));
         }
         write.object = Some(new);
@@ -446,17 +453,18 @@ fn check_preconditions(target: &Target, old: &Object, before: &Value, new: &Valu
         let error = FieldError::invalid("metadata.deletionTimestamp", &json!(deleted), "field is immutable");
         return Err(target.invalid(&target.name, vec![error]));
     }
+    let grace = |object: &Value| object["metadata"].get("deletionGracePeriodSeconds").filter(|g| !g.is_null()).cloned();
+    if let Some(given) = grace(new).filter(|given| grace(before).as_ref() != Some(given) && target.subresource.is_empty()) {
+        let error = FieldError::invalid("metadata.deletionGracePeriodSeconds", &given, "field is immutable");
+        return Err(target.invalid(&target.name, vec![error]));
+    }
     let (given, actual) = (meta(new, "uid"), meta(before, "uid"));
     if !given.is_empty() && given != actual && target.context.info.verb == "patch" {
         let error = FieldError::invalid("metadata.uid", &json!(given), "field is immutable");
         return Err(target.invalid(&target.name, vec![error]));
     }
     if !given.is_empty() && given != actual {
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}",
-            old.key
-        );
-        return Err(Status::conflict(&resource.group, &resource.plural, &target.name, &why));
+        return Err(other_uid(target, &old.key, given, actual));
     }
     Ok(())
 }
@@ -470,6 +478,35 @@ pub fn check_name(wanted: &str, given: &str) -> Result<(), Status> {
         }
         _ => Ok(()),
     }
+}
+
+/// What an update puts in the place of what is there, or of nothing.
+pub fn replacement(target: &Target, old: Option<&Arc<Object>>, object: &Value) -> Result<Value, Status> {
+    let resource = &target.resource;
+    let mut object = object.clone();
+    if old.is_some() {
+        if meta(&object, "resourceVersion").is_empty() && strategy::needs_resource_version(resource) {
+            let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            return Err(Status::invalid(&resource.group, &resource.plural, &target.name, vec![error]));
+        }
+        return Ok(object);
+    }
+    let uid = meta(&object, "uid");
+    if !uid.is_empty() {
+        return Err(other_uid(target, &key(resource, &target.namespace, &target.name), uid, ""));
+    }
+    meta_mut(&mut object).remove("resourceVersion");
+    Ok(object)
+}
+
+/// An update is about an object with another uid.
+fn other_uid(target: &Target, key: &str, given: &str, actual: &str) -> Status {
+    // What is only tried does not get as far as the store, which puts this before its keys.
+    let key = if target.options.dry_run { key.strip_prefix("/registry").unwrap_or(key) } else { key };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
+    );
+    Status::conflict(&target.resource.group, &target.resource.plural, &target.name, &why)
 }
 
 /// The object of a request must be about what the path says; fills in what the body left out.
@@ -487,10 +524,6 @@ pub fn check_names(target: &Target, object: &mut Value, create: bool) -> Result<
             meta_mut(object).insert("name".into(), target.name.clone().into());
         }
     } else {
-        if object::meta(object, "resourceVersion").is_empty() && strategy::needs_resource_version(&target.resource) {
-            let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
-            return Err(Status::invalid(&target.resource.group, &target.resource.plural, &target.name, vec![error]));
-        }
         check_name(&target.name, &name)?;
     }
     if target.resource.namespaced {

@@ -2,7 +2,16 @@
 
 use crate::status::Status;
 
-use super::Attributes;
+use super::{Attributes, Decision};
+
+/// A decision as whoever asked for it in the middle of a request passes it on.
+pub fn verdict(attributes: &Attributes, decision: &Decision) -> Result<(), Status> {
+    match decision.error() {
+        _ if decision.is_allow() => Ok(()),
+        Some(error) => Err(Status::internal(error)),
+        None => Err(forbidden(attributes, decision.reason())),
+    }
+}
 
 /// The `Status` of a refused request. `reason` is what the authorisers had to say; it may be empty.
 pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {

@@ -13,7 +13,7 @@ pub mod node;
 pub mod rbac;
 pub mod webhook;
 
-pub use forbidden::forbidden;
+pub use forbidden::{forbidden, verdict};
 
 use std::borrow::Cow;
 use std::sync::Arc;

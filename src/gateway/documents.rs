@@ -14,6 +14,8 @@ use crate::api::discovery::{self, Document};
 use crate::api::negotiate::{self, Format};
 use crate::api::openapi::Encoding;
 use crate::api::representation::{Representation, encode, header_text, respond, respond_value};
+use crate::registry::Table;
+use crate::status::Status;
 
 /// The paths that `/` lists besides those of groups and versions.
 const PATHS: &[&str] = &[
@@ -44,7 +46,7 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
                 ["apis", group, version] => table.of_version(group, version).next().is_some(),
                 _ => true,
             };
-            return if known { Err(crate::status::Status::method_not_allowed().into()) } else { Ok(page_not_found()) };
+            return if known { Err(Status::method_not_allowed().into()) } else { not_found(&table, &parts) };
         }
         [] => {
             let mut paths: Vec<String> = PATHS.iter().map(|p| (*p).to_owned()).collect();
@@ -124,20 +126,29 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
             let routed = matches!(parts.as_slice(), ["api", _] | ["apis", _, _]);
             let known = matches!(parts.as_slice(), ["api" | "apis", ..]);
             let format = match known {
-                true => negotiate::accept_document(header_text(headers, header::ACCEPT), routed).map_err(crate::status::Status::from)?,
+                true => negotiate::accept_document(header_text(headers, header::ACCEPT), routed).map_err(Status::from)?,
                 false => negotiate::accept_error(header_text(headers, header::ACCEPT)),
             };
             let format = if format == Format::Protobuf && encode(&value, format).is_err() { Format::Json } else { format };
             Ok(respond_value(200, &value, Representation { format, ..Representation::JSON })?)
         }
-        None => Ok(page_not_found()),
+        None => not_found(&table, &parts),
     }
+}
+
+/// What is not there below a path that is, is a `Status`; every other path is nothing at all.
+fn not_found(table: &Table, parts: &[&str]) -> Result<Response, Refused> {
+    let below = match parts {
+        ["api" | "version", _, ..] => true,
+        ["apis", group, _] => table.resources.iter().any(|r| *r.group == **group && r.custom.is_none()),
+        _ => false,
+    };
+    if below { Err(Status::no_such_resource().into()) } else { Ok(page_not_found()) }
 }
 
 fn discover(gateway: &Gateway, headers: &HeaderMap, core: bool) -> Result<Response, Refused> {
     let table = gateway.api.registry.table();
-    let (format, aggregated) =
-        negotiate::accept_discovery(header_text(headers, header::ACCEPT), core).map_err(crate::status::Status::from)?;
+    let (format, aggregated) = negotiate::accept_discovery(header_text(headers, header::ACCEPT), core).map_err(Status::from)?;
     let value: Value = match (aggregated, core) {
         (true, core) => {
             let mut items = discovery::aggregated_items(&table, core);

@@ -139,6 +139,11 @@ impl Resource {
         api_version(&self.group, &self.version)
     }
 
+    /// The group that messages give the kind: that of the type behind it, which Events of both groups share.
+    pub fn kind_group(&self) -> &str {
+        if &*self.group == "events.k8s.io" { "" } else { &self.group }
+    }
+
     /// What its objects look like; compiled on first use.
     pub fn schema(&self) -> Arc<Schema> {
         let compile = || match &self.custom {

@@ -78,11 +78,7 @@ pub fn decode_as(
         Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
     };
     let body = utf8(body);
-    let document = if is_yaml(content_type) {
-        Some(yaml::parse(&body).map_err(|why| unrecognized(format!("error converting YAML to JSON: {why}")))?)
-    } else {
-        None
-    };
+    let document = if is_yaml(content_type) { Some(yaml::parse(&body).map_err(&unrecognized)?) } else { None };
     let found = match &document {
         Some(document) => Found::in_value(&document.value),
         None => Found::in_text(&body),
@@ -201,7 +197,10 @@ fn read<'de, D: serde::Deserializer<'de>>(from: D, expected: Expected<'_>, noted
             return Err(ReadError::Type(error));
         }
         prune::prune_noting(&mut value, expected.schema, noted);
-        return Ok(value);
+        return match untyped::coerce_embedded(&mut value, expected.schema, &mut String::new()) {
+            Some(error) => Err(ReadError::Type(error)),
+            None => Ok(value),
+        };
     }
     let (value, error) = typed::read(from, expected.schema, noted).map_err(|_| ReadError::Syntax)?;
     match error {
@@ -303,13 +302,31 @@ fn is_yaml(content_type: &str) -> bool {
     media_type.eq_ignore_ascii_case("application/yaml") || media_type.eq_ignore_ascii_case("application/apply-patch+yaml")
 }
 
-/// Bytes that are not UTF-8 are read as the replacement character.
+/// Bytes that are not UTF-8 are read as the replacement character, and so is an escape that is half of a pair.
 fn utf8(body: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(body)
+    let text = String::from_utf8_lossy(body);
+    if !["\\ud", "\\uD"].iter().any(|half| text.contains(half)) {
+        return text;
+    }
+    let code = |at: usize| text.get(at..at + 6)?.strip_prefix("\\u").and_then(|hex| u16::from_str_radix(hex, 16).ok());
+    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    while let Some(found) = text[at..].find('\\') {
+        let escape = at + found;
+        out.push_str(&text[at..escape]);
+        let (kept, length) = match (code(escape), code(escape + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (true, 12),
+            (Some(0xd800..=0xdfff), _) => (false, 6),
+            _ => (true, 1 + text[escape + 1..].chars().next().map_or(0, char::len_utf8)),
+        };
+        out.push_str(if kept { &text[escape..escape + length] } else { "\\ufffd" });
+        at = escape + length;
+    }
+    out.push_str(&text[at..]);
+    Cow::Owned(out)
 }
 
 /// The beginning of a body, for a message.
-fn summary(body: &[u8]) -> String {
+pub fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
     let shown = &body[..body.len().min(MOST)];
     let text = match body.first() {

@@ -15,6 +15,11 @@ const HIGHEST: i64 = 1_000_000_000;
 pub fn node(node: &Value, errors: &mut Errors) {
     taints(node, errors);
     node_resources(node, errors);
+    cidrs(node, errors);
+}
+
+/// The blocks of addresses of a Node: one of each family.
+fn cidrs(node: &Value, errors: &mut Errors) {
     let (cidrs, list) = (items(&node["spec"], "podCIDRs"), SPEC.field("podCIDRs"));
     for (i, cidr) in cidrs.iter().filter_map(Value::as_str).enumerate() {
         address::cidr(errors, &list.index(i), cidr);
@@ -76,8 +81,9 @@ pub fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
         let value = format!("{{\"Type\":{kind},\"Address\":{place}}}");
         errors.push(FieldError { value, ..FieldError::duplicate(list.index(i), &Value::Null) });
     }
-    let cidrs = |node: &Value| items(&node["spec"], "podCIDRs").to_vec();
-    let (after, before) = (cidrs(new), cidrs(old));
+    cidrs(new, errors);
+    let given = |node: &Value| items(&node["spec"], "podCIDRs").to_vec();
+    let (after, before) = (given(new), given(old));
     if !before.is_empty() {
         let changed = if after.len() == before.len() { after.iter().zip(&before).filter(|(a, b)| a != b).count() } else { 1 };
         let why = "node updates may not change podCIDR except from \"\" to valid";
@@ -260,10 +266,10 @@ pub fn runtime_class(class: &Value, errors: &mut Errors) {
         }
     }
     // By newer rules, told last.
-    field::required_shape(errors, class, &Path::object(), "handler", names::label);
+    field::required_shape(errors, class, &Path::object(), "handler", names::label_in_bytes);
 }
 
 /// The handler of a RuntimeClass is settled.
 pub fn update_runtime_class(new: &Value, old: &Value, errors: &mut Errors) {
-    field::immutable(errors, new, old, &Path::object(), "handler");
+    field::settled(errors, new, old, &Path::object(), "handler");
 }

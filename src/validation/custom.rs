@@ -17,8 +17,19 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
 }
 
 /// A changed object.
-pub fn update(resource: &Resource, _subresource: &str, new: &Value, old: &Value, errors: &mut Errors) {
+pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, errors: &mut Errors) {
+    let before = errors.len();
     validate(resource, new, Some(old), errors);
+    if subresource != "status" {
+        return;
+    }
+    // A status is looked at by itself, and its mistakes are told from there.
+    for error in &mut errors[before..] {
+        if let Some(rest) = error.detail.strip_prefix("status").filter(|rest| rest.contains(" in body ")) {
+            let rest = rest.strip_prefix('.').unwrap_or(rest).to_owned();
+            error.detail = rest;
+        }
+    }
 }
 
 fn validate(resource: &Resource, object: &Value, old: Option<&Value>, errors: &mut Errors) {
@@ -29,6 +40,7 @@ fn validate(resource: &Resource, object: &Value, old: Option<&Value>, errors: &m
         replicas(object, text(scale, "specReplicasPath"), errors);
         replicas(object, text(scale, "statusReplicasPath"), errors);
     }
+    super::embedded::validate(&compiled, object, &Path::object(), errors);
     schema::list_types(&compiled, object, old, &Path::object(), errors);
     let Some(rules) = rules::of(custom) else { return };
     let blocking = |error: &FieldError| {
@@ -61,6 +73,8 @@ fn replicas(object: &Value, path: &str, errors: &mut Errors) {
                 Value::Bool(b) => (b.to_string(), "bool"),
                 Value::Number(n) => (n.to_string(), "float64"),
                 Value::String(s) => (s.clone(), "string"),
+                Value::Array(list) if list.is_empty() => ("[]".to_owned(), "[]interface {}"),
+                Value::Object(fields) if fields.is_empty() => ("map[]".to_owned(), "map[string]interface {}"),
                 Value::Array(_) => (value.to_string(), "[]interface {}"),
                 Value::Object(_) => (value.to_string(), "map[string]interface {}"),
             };

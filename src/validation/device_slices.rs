@@ -193,7 +193,7 @@ fn attribute(attribute: &Value, path: &Path<'_>, behind: &mut Errors, errors: &m
             }
         }
     }
-    let fields = ["bool", "int", "string", "version", "bools", "ints", "strings", "versions"];
+    let fields = ["int", "bool", "string", "version", "ints", "bools", "strings", "versions"];
     let set: Vec<&str> = fields.into_iter().filter(|field| has(attribute, field)).collect();
     if set.len() != 1 {
         let shown = if set.is_empty() { String::new() } else { format!("{{{}}}", set.join(", ")) };

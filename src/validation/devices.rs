@@ -23,15 +23,21 @@ static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| Environment::kubern
 
 /// A ResourceClaim.
 pub fn claim(claim: &Value, errors: &mut Errors) {
-    claim_spec(&claim["spec"], &SPEC, errors);
+    let mut behind = claim_spec(&claim["spec"], &SPEC, errors);
+    errors.append(&mut behind);
 }
 
 /// A ResourceClaimTemplate.
 pub fn template(template: &Value, errors: &mut Errors) {
+    let mut behind = template_spec(template, errors);
+    errors.append(&mut behind);
+}
+
+/// What newer rules say of a template is given back, to be told last.
+fn template_spec(template: &Value, errors: &mut Errors) -> Errors {
     let (spec, path) = (&template["spec"], SPEC.field("metadata"));
-    metadata::annotations(&spec["metadata"], &path, errors);
-    metadata::labels(&spec["metadata"], &path, errors);
-    claim_spec(&spec["spec"], &SPEC.field("spec"), errors);
+    metadata::of_template(&spec["metadata"], &path, errors);
+    claim_spec(&spec["spec"], &SPEC.field("spec"), errors)
 }
 
 /// A DeviceClass.
@@ -45,16 +51,23 @@ pub fn class(class: &Value, errors: &mut Errors) {
             opaque(configuration, &list.index(i), &mut behind, errors);
         }
     }
-    let name = text(spec, "extendedResourceName");
-    if has(spec, "extendedResourceName") && !is_extended_resource(name) {
-        behind.push(invalid(&SPEC.field("extendedResourceName"), name, "must be a valid extended resource name"));
+    if has(spec, "extendedResourceName") {
+        extended_resource(text(spec, "extendedResourceName"), &SPEC.field("extendedResourceName"), &mut behind);
     }
     errors.append(&mut behind);
 }
 
-fn is_extended_resource(name: &str) -> bool {
-    let own = name.split_once('/').is_none_or(|(domain, _)| domain.contains("kubernetes.io/") || domain.ends_with("kubernetes.io"));
-    !own && !name.starts_with("requests.") && names::qualified(&format!("requests.{name}")).is_empty()
+/// A resource of somebody else's, under whose name a quota can count it.
+fn extended_resource(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if !name.contains('/') {
+        errors.push(invalid(path, name, "a name must be a domain-prefixed path, such as 'example.com/my-prop'"));
+    } else if name.contains("kubernetes.io/") {
+        errors.push(invalid(path, name, "must not have \"kubernetes.io/\" domain"));
+    }
+    if name.starts_with("requests.") {
+        errors.push(invalid(path, name, "must not have \"requests.\" prefix"));
+    }
+    wrong(errors, path, name, names::qualified(&format!("requests.{name}")));
 }
 
 /// Whether a list is no longer than it may be. One that is is told of, and not looked into.
@@ -74,7 +87,7 @@ fn twice(list: &[Value], key: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) -> Errors {
     let (claim, path) = (&spec["devices"], path.field("devices"));
     let mut behind = Vec::new();
     let (requests, list) = (items(claim, "requests"), path.field("requests"));
@@ -98,7 +111,7 @@ fn claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             opaque(configuration, &path, &mut behind, errors);
         }
     }
-    errors.append(&mut behind);
+    behind
 }
 
 fn request(request: &Value, path: &Path<'_>, behind: &mut Errors, errors: &mut Errors) {
@@ -206,7 +219,10 @@ fn selectors(holder: &Value, path: &Path<'_>, behind: &mut Errors, errors: &mut 
         }
         match ENVIRONMENT.compile(source) {
             Ok(program) if matches!(program.output_type(), Type::Bool | Type::Dyn) => {}
-            Ok(_) => errors.push(invalid(&at, source, "must evaluate to bool or the unknown type, not the type of this expression")),
+            Ok(program) => {
+                let why = format!("must evaluate to bool or the unknown type, not {}", program.output_type());
+                errors.push(invalid(&at, source, why));
+            }
             Err(error) => errors.push(invalid(&at, source, expression::compile_error(&error))),
         }
     }
@@ -301,7 +317,7 @@ fn opaque(configuration: &Value, path: &Path<'_>, behind: &mut Errors, errors: &
         errors.push(FieldError::required(path, ""));
         return;
     };
-    volume::driver_name(text(opaque, "driver"), &path.field("driver"), behind);
+    volume::caseless_driver_name(text(opaque, "driver"), &path.field("driver"), behind);
     raw(opaque.get("parameters"), &path.field("parameters"), errors);
 }
 
@@ -315,11 +331,19 @@ fn raw(value: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A changed claim or template: what it asks for stays as it is.
-pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+/// A changed claim: what it asks for stays as it is.
+pub fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
+    field::settled(errors, new, old, &Path::object(), "spec");
+}
+
+/// A changed template of claims, which is looked at once more before it is found to be settled.
+pub fn update_template(new: &Value, old: &Value, errors: &mut Errors) {
+    let mut behind = template_spec(new, errors);
     if new["spec"] != old["spec"] {
-        errors.push(FieldError::invalid("spec", &new["spec"], "field is immutable"));
+        let value = super::typed::show(&new["spec"], "ResourceClaimTemplateSpec").to_string();
+        errors.push(FieldError { value, ..invalid(&SPEC, "", "field is immutable") });
     }
+    errors.append(&mut behind);
 }
 
 /// The status of a claim: for whom it is reserved and what it was given.

@@ -78,7 +78,7 @@ pub fn slice(slice: &Value, errors: &mut Errors) {
 /// A changed EndpointSlice.
 pub fn update_slice(new: &Value, old: &Value, errors: &mut Errors) {
     slice(new, errors);
-    field::immutable(errors, new, old, &Path::object(), "addressType");
+    field::settled(errors, new, old, &Path::object(), "addressType");
 }
 
 fn slice_endpoints(slice: &Value, errors: &mut Errors) {

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::field::{Errors, Path, invalid, number, text};
-use super::names;
+use super::{names, typed};
 use crate::status::FieldError;
 
 /// What a field is called in either group; messages use the first.
@@ -70,7 +70,13 @@ pub fn update(event: &Value, old: &Value, new: bool, errors: &mut Errors) {
     for (name, ..) in NAMES {
         let (now, before) = (field(event, name, new), field(old, name, new));
         if now != before {
-            errors.push(FieldError::invalid(*name, now, "field is immutable"));
+            let value = match *name {
+                "related" if now.is_null() => "null".to_owned(),
+                "involvedObject" | "related" => typed::show(now, "ObjectReference").to_string(),
+                "source" => typed::show(now, "EventSource").to_string(),
+                _ => now.to_string(),
+            };
+            errors.push(FieldError { value, ..FieldError::invalid(*name, now, "field is immutable") });
         }
     }
 }
@@ -95,10 +101,10 @@ fn always(event: &Value, new: bool, errors: &mut Errors) {
         return;
     }
     let controller = string(event, "reportingController", new);
+    let path = Path::root(if new { "reportingController" } else { "reportingComponent" });
     if controller.is_empty() {
-        errors.push(FieldError::required("reportingController", ""));
+        errors.push(FieldError::required(path, ""));
     }
-    let path = Path::root("reportingController");
     errors.extend(names::qualified(controller).into_iter().map(|why| invalid(&path, controller, why)));
     for (name, required, most) in [("reportingInstance", true, 128), ("action", true, 128), ("reason", true, 128), ("message", false, 1024)]
     {

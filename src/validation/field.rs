@@ -182,14 +182,6 @@ pub fn one_of(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, 
     }
 }
 
-/// One of some words, or nothing at all: an empty one is none of them.
-pub fn one_of_or_none(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str, supported: &[&str]) {
-    match value[field] == "" {
-        true => errors.push(FieldError::not_supported(path.field(field), &"".into(), supported)),
-        false => one_of(errors, value, path, field, false, supported),
-    }
-}
-
 /// A number that must not be below zero, where it is there.
 pub fn non_negative(errors: &mut Errors, value: &Value, path: &Path<'_>, field: &str) {
     at_least(errors, value, path, field, 0);
@@ -228,6 +220,14 @@ pub fn immutable(errors: &mut Errors, new: &Value, old: &Value, path: &Path<'_>,
     let (new, old) = (new.get(field).unwrap_or(&Value::Null), old.get(field).unwrap_or(&Value::Null));
     if new != old {
         errors.push(FieldError::invalid(path.field(field), new, "field is immutable"));
+    }
+}
+
+/// A field that cannot change once it is there, by newer rules: they do not say to what.
+pub fn settled(errors: &mut Errors, new: &Value, old: &Value, path: &Path<'_>, field: &str) {
+    let content = |value: &Value| value.get(field).filter(|v| !v.is_null()).cloned();
+    if content(new) != content(old) {
+        errors.push(FieldError::invalid(path.field(field), &Value::Null, "field is immutable"));
     }
 }
 

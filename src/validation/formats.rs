@@ -1,10 +1,84 @@
 //! The `format` of strings in a custom resource's schema. Formats that a real server does not know are not checked.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine as _;
+use serde_json::Value;
 
+use super::field::{entries, items, object, text};
 use super::names;
+
+/// Formats of texts that are looked at, without their dashes.
+const TEXTS: &[&str] = &[
+    "bsonobjectid",
+    "uri",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "cidr",
+    "mac",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "creditcard",
+    "ssn",
+    "hexcolor",
+    "rgbcolor",
+    "byte",
+    "password",
+    "date",
+    "duration",
+    "datetime",
+    "k8sshortname",
+    "k8slongname",
+];
+
+/// What of a definition's schemas will not be as its author expects: formats that nobody looks at, sets of what cannot be compared.
+pub fn warnings(definition: &Value) -> Vec<String> {
+    let schemas: Vec<&Value> =
+        items(&definition["spec"], "versions").iter().filter_map(|version| object(&version["schema"], "openAPIV3Schema")).collect();
+    // What all versions have in common is one schema.
+    let shared = schemas.windows(2).all(|pair| pair[0] == pair[1]);
+    let (mut formats, mut sets) = (Vec::new(), BTreeSet::new());
+    for schema in schemas.into_iter().take(if shared { 1 } else { usize::MAX }) {
+        look(schema, &mut formats, &mut sets);
+    }
+    formats.extend(sets);
+    formats
+}
+
+/// Whether values of a type are looked at for a format.
+pub fn is_known(kind: &str, format: &str) -> bool {
+    match kind {
+        "" | "string" => TEXTS.contains(&format.replace('-', "").as_str()),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    }
+}
+
+fn look(schema: &Value, formats: &mut Vec<String>, sets: &mut BTreeSet<String>) {
+    let (format, kind) = (text(schema, "format"), text(schema, "type"));
+    if !format.is_empty() && !is_known(kind, format) {
+        formats.push(format!("unrecognized format {format:?}"));
+    }
+    let of = text(&schema["items"], "type");
+    if text(schema, "x-kubernetes-list-type") == "set" && matches!(of, "object" | "array") {
+        sets.insert(format!(
+            "x-kubernetes-list-type: set for items of type {of:?} is not supported by server-side apply or CEL validation rules"
+        ));
+    }
+    let parts = ["items", "additionalProperties", "not"].into_iter().filter_map(|word| object(schema, word));
+    let branches = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|word| items(schema, word));
+    let properties = entries(schema, "properties").map(|(_, property)| property);
+    parts.chain(branches).chain(properties).for_each(|inner| look(inner, formats, sets));
+}
 
 /// Whether a text is of a format.
 pub fn is(format: &str, text: &str) -> bool {
@@ -15,7 +89,7 @@ pub fn is(format: &str, text: &str) -> bool {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.contains(':') && text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => is_cidr(text),
-        "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
+        "byte" => !text.is_empty() && base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
         "uuid" => is_uuid(text, None),
         "uuid3" => is_uuid(text, Some(b'3')),
         "uuid4" => is_uuid(text, Some(b'4')),

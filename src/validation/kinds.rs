@@ -31,7 +31,7 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
         ("apps", "deployments") => workload::deployment(object, errors),
         ("apps", "replicasets") => workload::replica_set(object, errors),
         ("apps", "daemonsets") => workload::daemon_set(object, errors),
-        ("apps", "statefulsets") => workload::stateful_set(object, errors),
+        ("apps", "statefulsets") => workload::stateful_set(object, true, errors),
         ("apps", "controllerrevisions") => workload::revision(object, errors),
         ("batch", "jobs") => job::job(object, errors),
         ("batch", "cronjobs") => batch::cron_job(object, errors),
@@ -127,7 +127,7 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
             workload::same_selector(new, old, errors);
         }
         ("apps", "statefulsets") => {
-            create(resource, new, errors);
+            workload::stateful_set(new, false, errors);
             workload::same_stateful_set(new, old, errors);
         }
         ("apps", "controllerrevisions") => workload::update_revision(new, old, errors),
@@ -146,7 +146,8 @@ pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value, 
         }
         ("scheduling.k8s.io", "priorityclasses") => cluster::update_priority_class(new, old, errors),
         ("node.k8s.io", "runtimeclasses") => cluster::update_runtime_class(new, old, errors),
-        ("resource.k8s.io", "resourceclaims" | "resourceclaimtemplates") => devices::update(new, old, errors),
+        ("resource.k8s.io", "resourceclaims") => devices::update_claim(new, old, errors),
+        ("resource.k8s.io", "resourceclaimtemplates") => devices::update_template(new, old, errors),
         ("resource.k8s.io", "resourceslices") => device_slices::slice(new, Some(old), errors),
         // What has not changed was right when it was written, or was written before there was a rule.
         _ if same_but_metadata(new, old) => {}

@@ -15,10 +15,48 @@ const ANNOTATIONS: usize = 256 * 1024;
 /// Finalizers that need no domain.
 const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
+/// Kinds whose updates are looked at as if they were new, `generateName` among the rest.
+const NAMED_ANEW: &[(&str, &str)] = &[
+    ("", "configmaps"),
+    ("", "endpoints"),
+    ("", "limitranges"),
+    ("", "namespaces"),
+    ("", "nodes"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+    ("", "pods"),
+    ("", "secrets"),
+    ("", "serviceaccounts"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("apps", "controllerrevisions"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+    ("networking.k8s.io", "ingressclasses"),
+    ("networking.k8s.io", "ingresses"),
+    ("networking.k8s.io", "ipaddresses"),
+    ("node.k8s.io", "runtimeclasses"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "resourceclaimtemplates"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "csistoragecapacities"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("storage.k8s.io", "volumeattributesclasses"),
+    ("storagemigration.k8s.io", "storageversionmigrations"),
+];
+
 /// How the names of a kind must look.
 fn name_check(resource: &Resource) -> names::Check {
     match (&*resource.group, &*resource.plural) {
         ("", "namespaces") => names::label,
+        ("", "events") => names::path_segment,
         ("", "services") | ("apps", "statefulsets") => names::label,
         ("rbac.authorization.k8s.io", _) | ("certificates.k8s.io", _) => names::path_segment,
         ("networking.k8s.io", "ipaddresses") => address::name,
@@ -54,10 +92,7 @@ pub fn create(resource: &Resource, object: &Value, errors: &mut Errors) {
     }
     field::non_negative(errors, metadata, &METADATA, "generation");
     common(metadata, errors);
-    let finalizers = METADATA.field("finalizers");
-    for finalizer in items(metadata, "finalizers").iter().filter_map(Value::as_str) {
-        errors.extend(names::qualified(finalizer).into_iter().map(|why| field::invalid(&finalizers, finalizer, why)));
-    }
+    qualified_finalizers(metadata, &METADATA, errors);
     both_ways_to_delete(metadata, errors);
     if names_its_finalizers(resource) {
         known_finalizers(metadata, errors);
@@ -86,15 +121,48 @@ pub fn update(resource: &Resource, new: &Value, old: &Value, errors: &mut Errors
         field::immutable(errors, new, old, &METADATA, name);
     }
     common(new, errors);
+    let generate = text(new, "generateName");
+    if !generate.is_empty() && NAMED_ANEW.contains(&(&*resource.group, &*resource.plural)) {
+        field::wrong(errors, &METADATA.field("generateName"), generate, name_check(resource)(&names::masked(generate)));
+    }
+    qualified_finalizers(new, &METADATA, errors);
     if names_its_finalizers(resource) && new.get("finalizers") != old.get("finalizers") {
         known_finalizers(new, errors);
+    }
+}
+
+/// The metadata of an object inside of another, which need not have a name.
+pub fn embedded(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let generate = text(metadata, "generateName");
+    if !generate.is_empty() {
+        field::wrong(errors, &path.field("generateName"), generate, names::path_segment(&names::masked(generate)));
+    }
+    let name = text(metadata, "name");
+    if !name.is_empty() {
+        field::wrong(errors, &path.field("name"), name, names::path_segment(name));
+    }
+    let namespace = text(metadata, "namespace");
+    if !namespace.is_empty() {
+        field::wrong(errors, &path.field("namespace"), namespace, names::label(namespace));
+    }
+    field::non_negative(errors, metadata, path, "generation");
+    labels(metadata, path, errors);
+    annotations(metadata, path, errors);
+    owners(metadata, path, errors);
+    qualified_finalizers(metadata, path, errors);
+}
+
+fn qualified_finalizers(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.field("finalizers");
+    for finalizer in items(metadata, "finalizers").iter().filter_map(Value::as_str) {
+        errors.extend(names::qualified(finalizer).into_iter().map(|why| field::invalid(&path, finalizer, why)));
     }
 }
 
 fn common(metadata: &Value, errors: &mut Errors) {
     labels(metadata, &METADATA, errors);
     annotations(metadata, &METADATA, errors);
-    owners(metadata, errors);
+    owners(metadata, &METADATA, errors);
 }
 
 /// The labels of an object or of a template.
@@ -130,6 +198,17 @@ pub fn annotations(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// The metadata of a template of claims, of which only labels and annotations count.
+pub fn of_template(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    annotations(metadata, path, errors);
+    labels(metadata, path, errors);
+    for name in ["name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "finalizers", "ownerReferences"] {
+        if metadata.get(name).is_some_and(|v| !crate::schema::is_zero(v)) {
+            errors.push(FieldError::forbidden(path.field(name), "cannot be set"));
+        }
+    }
+}
+
 /// Annotations that users give for a certificate: each key has a domain.
 pub fn user_annotations(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.field("userAnnotations");
@@ -158,8 +237,8 @@ const OWNER: &[Field] = &[
     Field::omitted("blockOwnerDeletion", "blockOwnerDeletion"),
 ];
 
-fn owners(metadata: &Value, errors: &mut Errors) {
-    let list = METADATA.field("ownerReferences");
+fn owners(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let list = path.field("ownerReferences");
     let mut controller: Option<&Value> = None;
     for (i, owner) in items(metadata, "ownerReferences").iter().enumerate() {
         let path = list.index(i);
@@ -209,9 +288,32 @@ fn both_ways_to_delete(metadata: &Value, errors: &mut Errors) {
     }
 }
 
-/// Whether a kind wants finalizers with a domain: all built-in ones but those that describe other kinds.
+/// Whether a kind wants finalizers with a domain: most of the built-in ones.
 fn names_its_finalizers(resource: &Resource) -> bool {
-    resource.custom.is_none() && !matches!(&*resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
+    let free = matches!(
+        (&*resource.group, &*resource.plural),
+        ("admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apiregistration.k8s.io", _)
+            | ("", "events")
+            | ("coordination.k8s.io", "leases")
+            | ("node.k8s.io", "runtimeclasses")
+            | ("policy", "poddisruptionbudgets")
+    );
+    resource.custom.is_none() && !free
+}
+
+/// What is not wise about the finalizers of a custom object.
+pub fn finalizer_warnings(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for finalizer in items(&object["metadata"], "finalizers").iter().filter_map(Value::as_str) {
+        if finalizer.contains('/') || STANDARD.contains(&finalizer) {
+            continue;
+        }
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        found.push(format!(
+            "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        ));
+    }
+    found
 }
 
 /// A finalizer where it is checked by itself: its shape, and whether it has a domain.

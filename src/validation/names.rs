@@ -59,10 +59,25 @@ pub fn subdomain(name: &str) -> Wrong {
     bounded(name, 253, is_subdomain(name), SUBDOMAIN)
 }
 
+/// `Example.com`.
+pub fn caseless_subdomain(name: &str) -> Wrong {
+    let sentence = SUBDOMAIN
+        .replace("a lowercase RFC 1123", "an RFC 1123")
+        .replace("lower case alphanumeric", "alphanumeric")
+        .replace("'example.com'", "'Example.com'");
+    let told = bounded(name, 253, is_subdomain(&name.to_ascii_lowercase()), &sentence);
+    told.into_iter().map(|why| if why == too_long(253) { too_many_bytes(253) } else { why }).collect()
+}
+
 /// `my-name`.
 pub fn label(name: &str) -> Wrong {
     let sentence = if is_subdomain(name) { "must not contain dots" } else { LABEL };
     bounded(name, 63, is_label(name), sentence)
+}
+
+/// A label as newer rules tell of it.
+pub fn label_in_bytes(name: &str) -> Wrong {
+    label(name).into_iter().map(|why| if why == too_long(63) { too_many_bytes(63) } else { why }).collect()
 }
 
 /// `_dmarc.example.com`: what a resolver searches may begin with an underscore.

@@ -166,7 +166,10 @@ pub fn ingress_class(class: &Value, errors: &mut Errors) {
 
 /// The controller of a class is settled.
 pub fn update_ingress_class(new: &Value, old: &Value, errors: &mut Errors) {
-    field::immutable(errors, &new["spec"], &old["spec"], &SPEC, "controller");
+    let controller = |class: &Value| text(&class["spec"], "controller").to_owned();
+    if controller(new) != controller(old) {
+        errors.push(invalid(&SPEC.field("controller"), &controller(new), "field is immutable"));
+    }
     ingress_class(new, errors);
 }
 
@@ -283,7 +286,8 @@ pub fn ip_address(address: &Value, errors: &mut Errors) {
 
 /// A changed IPAddress.
 pub fn update_ip_address(new: &Value, old: &Value, errors: &mut Errors) {
-    field::immutable(errors, &new["spec"], &old["spec"], &SPEC, "parentRef");
+    ip_address(new, errors);
+    field::settled(errors, &new["spec"], &old["spec"], &SPEC, "parentRef");
 }
 
 /// The blocks that addresses of Services are drawn from.
@@ -323,6 +327,6 @@ pub fn update_service_cidr(new: &Value, old: &Value, errors: &mut Errors) {
             service_cidr(new, errors);
         }
     } else {
-        field::immutable(errors, &new["spec"], &old["spec"], &SPEC, "cidrs");
+        errors.push(FieldError::invalid(path, &after.to_vec().into(), FIXED));
     }
 }

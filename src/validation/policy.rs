@@ -3,7 +3,7 @@
 use serde_json::Value;
 use usher_cel::{Environment, Type, is_reserved};
 
-use super::field::{Errors, Path, has, invalid, items, object, one_of, one_of_or_none, text};
+use super::field::{Errors, Path, has, invalid, items, object, one_of, text, word};
 use super::{names, selector, webhook};
 use crate::admission::expression::{self, Site};
 use crate::status::FieldError;
@@ -43,7 +43,7 @@ pub fn validating(policy: &Value, errors: &mut Errors) {
         } else if message.trim().contains(['\n', '\r']) {
             errors.push(invalid(&path.field("message"), message, "must not contain line breaks"));
         }
-        one_of_or_none(errors, validation, &path, "reason", &REASONS);
+        word(errors, validation, &path, "reason", &REASONS);
     }
     let list = SPEC.field("auditAnnotations");
     if annotations.len() > MAX_ANNOTATIONS {
@@ -141,7 +141,7 @@ fn mutable_operations(constraints: &Value, path: &Path<'_>, errors: &mut Errors)
 }
 
 fn common(spec: &Value, errors: &mut Errors) {
-    one_of_or_none(errors, spec, &SPEC, "failurePolicy", &["Fail", "Ignore"]);
+    word(errors, spec, &SPEC, "failurePolicy", &["Fail", "Ignore"]);
     if let Some(kind) = object(spec, "paramKind") {
         let path = SPEC.field("paramKind");
         param_kind(text(kind, "apiVersion"), text(kind, "kind"), &path, errors);
@@ -182,7 +182,7 @@ fn param_kind(api_version: &str, kind: &str, path: &Path<'_>, errors: &mut Error
 }
 
 fn matching(constraints: &Value, path: &Path<'_>, required: bool, errors: &mut Errors) {
-    one_of_or_none(errors, constraints, path, "matchPolicy", &["Equivalent", "Exact"]);
+    word(errors, constraints, path, "matchPolicy", &["Equivalent", "Exact"]);
     for name in ["namespaceSelector", "objectSelector"] {
         selector::label_selector(&constraints[name], &path.field(name), errors);
     }

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use usher_cel::{Activation, Budget, Environment, EvalError, Program};
 
-use super::field::{Errors, Path, invalid_unshown, items, text};
+use super::field::{Errors, Path, invalid_unshown, items, object, text};
 use super::schema::correlated;
 use crate::registry::Custom;
 use crate::schema::ListType;
@@ -268,6 +268,18 @@ fn dotted(path: &str) -> String {
         }
     }
     out
+}
+
+/// Whether a `fieldPath` names a field that the schema has.
+pub fn names_a_field(schema: &Value, path: &str) -> bool {
+    let mut at = schema;
+    for name in path.replace("['", ".").replace("']", "").trim_start_matches('.').split('.') {
+        at = match at["properties"].get(name).or_else(|| object(at, "additionalProperties")) {
+            Some(inner) => inner,
+            None => return false,
+        };
+    }
+    true
 }
 
 #[cfg(test)]

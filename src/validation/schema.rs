@@ -1,7 +1,7 @@
 //! A custom resource against its schema: types, required fields, enumerations, bounds, patterns, formats, and the words that
 //! combine schemas. An update is held only to what it changes: a value that was there before is not looked at again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::RwLock;
@@ -30,7 +30,20 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>, er
         return;
     }
     if let Some(wanted) = wrong_type(&schema.shape, value) {
-        errors.push(type_error(path, wanted, type_of(value)));
+        match format_of(&schema.shape) {
+            // A list passes for a text of some format, and what is no text is told by the format.
+            Some(_) if value.is_array() && wanted == "string" => {}
+            Some(format) if !(value.is_string() || value.is_array() || value.is_null()) => {
+                errors.push(type_error(path, format, format_of_value(value)));
+            }
+            _ => errors.push(type_error(path, wanted, type_of(value))),
+        }
+        if let Some(constraints) = schema.constraints.as_ref().filter(|_| !value.is_null()) {
+            combined(constraints, value, path, errors);
+        }
+        if let Some(constraints) = &schema.constraints {
+            bounds(constraints, value, path, errors);
+        }
         if let (Shape::Integer { format }, Value::Number(_)) = (&schema.shape, value) {
             errors.push(out_of_format(format.as_deref(), path));
         }
@@ -96,13 +109,6 @@ fn required(shape: &ObjectShape, value: &Value, path: &Path<'_>, errors: &mut Er
     for name in shape.required.iter().filter(|name| value.get(&***name).is_none()) {
         errors.push(FieldError::required(path.field(name), ""));
     }
-    if shape.embedded && path.to_string() != "" {
-        for name in ["apiVersion", "kind"] {
-            if value.get(name).is_none_or(|v| v.as_str().is_none_or(str::is_empty)) {
-                errors.push(FieldError::required(path.field(name), ""));
-            }
-        }
-    }
 }
 
 /// A number that is none of its format.
@@ -110,6 +116,24 @@ fn out_of_format(format: Option<&str>, path: &Path<'_>) -> FieldError {
     let which = format.map_or_else(|| "(default format)".to_owned(), |format| format!("with format {format}"));
     let detail = format!("Checked value must be of type integer {which} in {path}");
     FieldError { field: "<nil>".into(), reason: FieldReason::Invalid, value: "\"\"".into(), detail }
+}
+
+/// The format that a shape asks for, if it is one that is looked at.
+fn format_of(shape: &Shape) -> Option<&str> {
+    match shape {
+        Shape::String { format } => format.as_deref().filter(|format| formats::is_known("string", format)),
+        Shape::Integer { format } => format.as_deref().filter(|format| formats::is_known("integer", format)),
+        _ => None,
+    }
+}
+
+/// The format that a value is of by itself.
+fn format_of_value(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        _ => "",
+    }
 }
 
 fn type_error(path: &Path<'_>, wanted: &str, given: &str) -> FieldError {
@@ -122,8 +146,8 @@ fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() => "number",
-        Value::Number(_) => "integer",
+        Value::Number(n) if n.is_i64() => "integer",
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
@@ -131,7 +155,9 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 fn is_whole(value: &Value) -> bool {
-    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
+    // Beyond this a number no longer tells one whole from the next.
+    const MOST: f64 = 9_007_199_254_740_991.0;
+    value.is_i64() || value.as_f64().is_some_and(|n| n.fract() == 0.0 && n.abs() <= MOST)
 }
 
 /// The type that the value should be of and is not.
@@ -203,6 +229,11 @@ fn combined(constraints: &Constraints, value: &Value, path: &Path<'_>, errors: &
 }
 
 fn bounds(c: &Constraints, value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Of a whole number, only what is whole of the factor counts.
+    if let Some(by) = c.multiple_of.map(f64::trunc).filter(|by| *by <= 0.0 && value.is_i64()) {
+        let why = format!("factor MultipleOf declared for {path} must be positive: {by}");
+        errors.push(FieldError::invalid(path, &Value::from(by as i64), why));
+    }
     let mut wrong = |value: &Value, detail: String| errors.push(FieldError::invalid(path, value, format!("{path} in body {detail}")));
     match value {
         Value::String(text) => {
@@ -219,9 +250,14 @@ fn bounds(c: &Constraints, value: &Value, path: &Path<'_>, errors: &mut Errors) 
             }
         }
         Value::Number(number) => {
+            let whole = number.as_i64();
             let number = number.as_f64().unwrap_or_default();
-            if let Some(by) = c.multiple_of.filter(|by| *by > 0.0 && (number / by).fract() != 0.0) {
-                wrong(value, format!("should be a multiple of {by}"));
+            match (c.multiple_of, whole) {
+                (Some(by), Some(number)) if by >= 1.0 && number.checked_rem(by.trunc() as i64) != Some(0) => {
+                    wrong(value, format!("should be a multiple of {by}"))
+                }
+                (Some(by), None) if by > 0.0 && (number / by).fract() != 0.0 => wrong(value, format!("should be a multiple of {by}")),
+                _ => {}
             }
             if let Some(max) = c.maximum.filter(|max| number > *max || (c.exclusive_maximum && number >= *max)) {
                 wrong(value, format!("should be less than {}{max}", if c.exclusive_maximum { "" } else { "or equal to " }));
@@ -274,10 +310,14 @@ fn compiled(pattern: &str) -> Option<Arc<Regex>> {
     regex
 }
 
-/// The places of items that an earlier item equals.
+/// The places of items that one earlier item equals; what is there more often is told once.
 fn duplicates(list: &[Value]) -> impl Iterator<Item = usize> {
-    let mut seen = HashSet::new();
-    list.iter().enumerate().filter(move |(_, item)| !seen.insert(item.to_string())).map(|(i, _)| i)
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    list.iter().enumerate().filter_map(move |(i, item)| {
+        let times = seen.entry(item.to_string()).or_default();
+        *times += 1;
+        (*times == 2).then_some(i)
+    })
 }
 
 /// Lists that are sets, or maps by keys, hold nothing twice. What was so before the update stays allowed.
@@ -297,6 +337,13 @@ pub fn list_types(schema: &Schema, value: &Value, old: Option<&Value>, path: &Pa
             match list_type {
                 ListType::Set => errors.extend(duplicates(list).map(|i| FieldError::duplicate(path.index(i), &list[i]))),
                 ListType::Map(keys) => {
+                    for (i, item) in list.iter().enumerate().filter(|(_, item)| !item.is_object() && !item.is_null()) {
+                        let why = "must be an object for an array of list-type map";
+                        errors.push(FieldError::invalid(path.index(i), item, why));
+                    }
+                    if !list.iter().all(Value::is_object) {
+                        return;
+                    }
                     let key =
                         |item: &Value| -> Value { keys.iter().filter_map(|k| Some((k.to_string(), item.get(&**k)?.clone()))).collect() };
                     let named: Vec<Value> = list.iter().map(key).collect();

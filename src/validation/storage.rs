@@ -19,14 +19,7 @@ pub fn claim(claim: &Value, errors: &mut Errors) {
 /// The template of a claim in a Pod or a StatefulSet: of its metadata, only labels and annotations count.
 pub fn claim_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.field("metadata");
-    let given = &template["metadata"];
-    metadata::annotations(given, &at, errors);
-    metadata::labels(given, &at, errors);
-    for name in ["name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "finalizers", "ownerReferences"] {
-        if given.get(name).is_some_and(|v| !crate::schema::is_zero(v)) {
-            errors.push(FieldError::forbidden(at.field(name), "cannot be set"));
-        }
-    }
+    metadata::of_template(&template["metadata"], &at, errors);
     claim_spec(&template["spec"], &path.field("spec"), errors);
 }
 

@@ -74,7 +74,7 @@ pub fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
     for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         let content = |class: &Value| class.get(name).filter(|v| !crate::schema::is_zero(v)).cloned();
         if content(new) != content(old) {
-            field::immutable(errors, new, old, &Path::object(), name);
+            field::settled(errors, new, old, &Path::object(), name);
         }
     }
 }
@@ -231,7 +231,7 @@ pub fn attachment(attachment: &Value, errors: &mut Errors) {
         wrong(errors, &path.field("persistentVolumeName"), name, names::subdomain(name));
     }
     // By newer rules, told last.
-    volume::driver_name(text(spec, "attacher"), &SPEC.field("attacher"), errors);
+    volume::caseless_driver_name(text(spec, "attacher"), &SPEC.field("attacher"), errors);
 }
 
 fn attachment_status(status: &Value, errors: &mut Errors) {
@@ -255,5 +255,5 @@ fn attachment_status(status: &Value, errors: &mut Errors) {
 /// A changed VolumeAttachment.
 pub fn update_attachment(new: &Value, old: &Value, errors: &mut Errors) {
     attachment(new, errors);
-    field::immutable(errors, new, old, &Path::object(), "spec");
+    field::settled(errors, new, old, &Path::object(), "spec");
 }

@@ -3,7 +3,7 @@
 //!
 //! A line of the table is the name of a type and its fields. A field is its name, `:` and its name in the API where that is not the same
 //! with a small first letter, and what it is: `"` a text, `#` a number, `!` a flag, `%` an amount, `?` a label selector, `*T` a `T` that may
-//! be absent, `=T` one that may not, `[T` a list of them, and nothing for what is shown as it is. The field `*` is the metadata.
+//! be absent, `=T` one that may not, `[T` a list of them, `{T` a map of them, and nothing for what is shown as it is. The field `*` is the metadata.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,6 +34,7 @@ enum Kind {
     Part(&'static str),
     Whole(&'static str),
     List(&'static str),
+    Map(&'static str),
 }
 
 impl Member {
@@ -41,7 +42,7 @@ impl Member {
         if member == "*" {
             return Member { go: "", name: "metadata".into(), kind: Kind::Metadata };
         }
-        let end = member.find(|c: char| !c.is_ascii_alphanumeric() && c != ':').unwrap_or(member.len());
+        let end = member.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, ':' | '-' | '$')).unwrap_or(member.len());
         let (names, kind) = member.split_at(end);
         let (go, name) = match names.split_once(':') {
             Some((go, name)) => (go, name.to_owned()),
@@ -51,6 +52,7 @@ impl Member {
             Some(("*", of)) => Kind::Part(of),
             Some(("=", of)) => Kind::Whole(of),
             Some(("[", of)) => Kind::List(of),
+            Some(("{", of)) => Kind::Map(of),
             Some(("?", _)) => Kind::Selector,
             Some(("\"", _)) => Kind::Zero("\"\""),
             Some(("#", _)) => Kind::Zero("0"),
@@ -169,6 +171,10 @@ pub fn show(value: &Value, of: &str) -> Shown {
             (Kind::Selector, Some(given)) => selector(given),
             (Kind::Part(of), Some(given)) => show(given, of),
             (Kind::List(of), Some(given)) => list(given, of),
+            (Kind::Map(of), Some(given)) => {
+                let entries = given.as_object().into_iter().flatten();
+                Shown::Fields(entries.map(|(name, value)| (name.clone(), show(value, of))).collect())
+            }
         };
         fields.push((member.go.to_owned(), shown));
     }
@@ -205,7 +211,7 @@ mod tests {
     fn every_type_that_a_field_is_of_is_in_the_table() {
         for (name, members) in TYPES.iter() {
             for member in members {
-                if let Kind::Part(of) | Kind::Whole(of) | Kind::List(of) = member.kind {
+                if let Kind::Part(of) | Kind::Whole(of) | Kind::List(of) | Kind::Map(of) = member.kind {
                     assert!(TYPES.contains_key(of), "{name}.{}: {of}", member.go);
                 }
             }

@@ -246,6 +246,18 @@ pub fn driver_name(driver: &str, path: &Path<'_>, errors: &mut Errors) {
     wrong(errors, path, driver, names::subdomain(&driver.to_lowercase()));
 }
 
+/// The name of a driver where newer rules have taken over, which tell the same in other words.
+pub fn caseless_driver_name(driver: &str, path: &Path<'_>, errors: &mut Errors) {
+    if driver.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    if driver.len() > 63 {
+        errors.push(FieldError::too_long(path, 63));
+    }
+    wrong(errors, path, driver, names::caseless_subdomain(driver));
+}
+
 /// A secret that a source names.
 pub fn secret(source: &Value, path: &Path<'_>, namespaced: bool, errors: &mut Errors) {
     if let Some(secret) = object(source, "secretRef") {

@@ -12,6 +12,9 @@ use crate::schema::quantity::Quantity;
 
 /// Warnings about a new object.
 pub fn create(resource: &Resource, object: &Value) -> Vec<String> {
+    if resource.custom.is_some() {
+        return super::metadata::finalizer_warnings(object);
+    }
     let mut found = Vec::new();
     name(resource, object, &mut found);
     match (&*resource.group, &*resource.plural) {
@@ -35,6 +38,7 @@ pub fn create(resource: &Resource, object: &Value) -> Vec<String> {
             found.push("spec.addressType: FQDN endpoints are deprecated".into());
         }
         ("networking.k8s.io", "ingresses") => ingress(object, &mut found),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => found.append(&mut super::formats::warnings(object)),
         _ => templates(resource, object, &mut found),
     }
     found
@@ -46,7 +50,17 @@ pub fn update(resource: &Resource, new: &Value, old: &Value) -> Vec<String> {
     if is("", "pods") || (has_template(resource) && new["metadata"]["generation"] == old["metadata"]["generation"]) {
         return Vec::new();
     }
+    // Those of a custom object are told when they come.
+    if resource.custom.is_some() {
+        let known = super::metadata::finalizer_warnings(old);
+        return super::metadata::finalizer_warnings(new).into_iter().filter(|warning| !known.contains(warning)).collect();
+    }
     let mut found = create(resource, new);
+    // Of definitions, only what is new is told.
+    if is("apiextensions.k8s.io", "customresourcedefinitions") {
+        let known = create(resource, old);
+        found.retain(|warning| !known.contains(warning));
+    }
     // A name does not change.
     found.retain(|warning| !warning.starts_with("metadata.name: "));
     found
@@ -154,7 +168,13 @@ fn templates(resource: &Resource, object: &Value, found: &mut Vec<String>) {
             let (template, job) = (spec.field("jobTemplate"), &object["spec"]["jobTemplate"]["spec"]["template"]);
             pod(&template.field("spec").field("template"), job, true, found);
         }
-        _ if has_template(resource) => pod(&spec.field("template"), &object["spec"]["template"], true, found),
+        _ if has_template(resource) => {
+            pod(&spec.field("template"), &object["spec"]["template"], true, found);
+            if &*resource.plural == "statefulsets" && object["spec"]["revisionHistoryLimit"].as_i64().is_some_and(|n| n < 0) {
+                let why = "a negative value retains all historical revisions; a value >= 0 is recommended";
+                found.push(format!("{}: {why}", spec.field("revisionHistoryLimit")));
+            }
+        }
         _ => {}
     }
 }
@@ -278,21 +298,26 @@ fn pod(path: &Path<'_>, pod: &Value, is_template: bool, found: &mut Vec<String>)
 fn affinity(at: &Path<'_>, spec: &Value, found: &mut Vec<String>) {
     let (affinity, node) = (at.field("affinity"), &spec["affinity"]["nodeAffinity"]);
     let node_at = affinity.field("nodeAffinity");
-    let mut term = |at: &Path<'_>, term: &Value| {
+    let mut term = |at: &Path<'_>, term: &Value, preferred: bool| {
         for (i, expression) in items(term, "matchExpressions").iter().enumerate() {
             let key = text(expression, "key");
             if let Some(why) = deprecated_label(key) {
                 found.push(format!("{}: {key} is {why}", at.field("matchExpressions").index(i).field("key")));
             }
+            // What is required is refused; what would only be better is kept, and never found.
+            for (j, value) in items(expression, "values").iter().filter_map(Value::as_str).enumerate().filter(|_| preferred) {
+                let at = at.field("matchExpressions").index(i).field("values").index(j).to_string();
+                found.extend(super::names::label_value(value).into_iter().map(|why| format!("{at}: {value} is invalid, {why}")));
+            }
         }
     };
     let required = node_at.field("requiredDuringSchedulingIgnoredDuringExecution");
     for (i, one) in items(&node["requiredDuringSchedulingIgnoredDuringExecution"], "nodeSelectorTerms").iter().enumerate() {
-        term(&required.field("nodeSelectorTerms").index(i), one);
+        term(&required.field("nodeSelectorTerms").index(i), one, false);
     }
     let preferred = node_at.field("preferredDuringSchedulingIgnoredDuringExecution");
     for (i, one) in items(node, "preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
-        term(&preferred.index(i).field("preference"), &one["preference"]);
+        term(&preferred.index(i).field("preference"), &one["preference"], true);
     }
 }
 

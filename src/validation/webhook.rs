@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::field::{self, Errors, Path, has, invalid, items, object, one_of_or_none, text};
+use super::field::{self, Errors, Path, has, invalid, items, object, text, word};
 use super::{names, selector};
 use crate::admission::expression::{self, Site};
 use crate::status::{FieldError, FieldReason};
@@ -31,13 +31,13 @@ pub fn configuration(configuration: &Value, errors: &mut Errors) {
         for (i, rule) in items(webhook, "rules").iter().enumerate() {
             rule_with_operations(rule, &rules.index(i), errors);
         }
-        one_of_or_none(errors, webhook, &path, "failurePolicy", &["Fail", "Ignore"]);
-        one_of_or_none(errors, webhook, &path, "matchPolicy", &["Equivalent", "Exact"]);
+        word(errors, webhook, &path, "failurePolicy", &["Fail", "Ignore"]);
+        word(errors, webhook, &path, "matchPolicy", &["Equivalent", "Exact"]);
         match has(webhook, "sideEffects") {
             false => errors.push(FieldError::required(path.field("sideEffects"), "must specify one of None, NoneOnDryRun")),
-            true => one_of_or_none(errors, webhook, &path, "sideEffects", &["None", "NoneOnDryRun"]),
+            true => word(errors, webhook, &path, "sideEffects", &["None", "NoneOnDryRun"]),
         }
-        one_of_or_none(errors, webhook, &path, "reinvocationPolicy", &["IfNeeded", "Never"]);
+        word(errors, webhook, &path, "reinvocationPolicy", &["IfNeeded", "Never"]);
         if let Some(seconds) = field::number(webhook, "timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
             let why = "the timeout value must be between 1 and 30 seconds";
             errors.push(FieldError::invalid(path.field("timeoutSeconds"), &seconds.into(), why));
@@ -136,7 +136,7 @@ pub fn rule_with_operations(rule: &Value, path: &Path<'_>, errors: &mut Errors) 
         let why = "if '*' is present, must not specify other resources without subresources";
         errors.push(FieldError::invalid(list, &Value::from(resources.to_vec()), why));
     }
-    one_of_or_none(errors, rule, path, "scope", &["*", "Cluster", "Namespaced"]);
+    word(errors, rule, path, "scope", &["*", "Cluster", "Namespaced"]);
 }
 
 /// How a webhook is reached: by URL or by Service, never both.

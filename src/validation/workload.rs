@@ -203,7 +203,7 @@ fn rolling_daemons(update: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// A StatefulSet.
-pub fn stateful_set(set: &Value, errors: &mut Errors) {
+pub fn stateful_set(set: &Value, new: bool, errors: &mut Errors) {
     let spec = &set["spec"];
     let policy = text(spec, "podManagementPolicy");
     match policy {
@@ -222,13 +222,16 @@ pub fn stateful_set(set: &Value, errors: &mut Errors) {
         }
     }
     let list = SPEC.field("volumeClaimTemplates");
-    for (i, claim) in items(spec, "volumeClaimTemplates").iter().enumerate() {
+    // What can never change is looked at once.
+    for (i, claim) in items(spec, "volumeClaimTemplates").iter().enumerate().filter(|_| new) {
         storage::claim_spec(&claim["spec"], &list.index(i).field("spec"), errors);
     }
     non_negative(errors, spec, &SPEC, "replicas");
     non_negative(errors, spec, &SPEC, "minReadySeconds");
     non_negative(errors, &spec["ordinals"], &SPEC.field("ordinals"), "start");
-    shaped(errors, spec, &SPEC, "serviceName", names::label);
+    if new {
+        shaped(errors, spec, &SPEC, "serviceName", names::label);
+    }
     required_selector(spec, "statefulset", errors);
     if selects(spec, "", errors) {
         let path = SPEC.field("template");

@@ -42,7 +42,7 @@ impl Mutate for AlwaysPullImages {
             for container in containers_mut(spec, &CONTAINER_LISTS) {
                 container["imagePullPolicy"] = json!(ALWAYS);
             }
-            for volume in spec["volumes"].as_array_mut().into_iter().flatten() {
+            for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
                 if let Some(image @ Value::Object(_)) = volume.get_mut("image") {
                     image["pullPolicy"] = json!(ALWAYS);
                 }

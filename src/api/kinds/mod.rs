@@ -31,6 +31,7 @@ pub async fn prepare_for_create(api: &Api, resource: &Resource, user: &User, obj
         ("", "persistentvolumes") => owned::volume(object, &now(api)),
         ("", "persistentvolumeclaims") => owned::claim(object, None),
         ("", "serviceaccounts") => owned::service_account(object),
+        ("", "limitranges") => owned::limit_range(object),
         ("discovery.k8s.io", "endpointslices") => owned::endpoint_slice(object),
         ("resource.k8s.io", "resourceslices" | "devicetaintrules") => owned::device_taints(object, &now(api)),
         ("apiregistration.k8s.io", "apiservices") if !object["spec"]["service"].is_object() => {
@@ -54,6 +55,7 @@ pub async fn prepare_for_update(api: &Api, resource: &Resource, phase: Phase, ol
         ("", "persistentvolumes") if phase == Phase::Status => owned::volume_phase(old, new, &now(api)),
         ("", "persistentvolumeclaims") if phase == Phase::Main => owned::claim(new, Some(old)),
         ("", "serviceaccounts") => owned::service_account(new),
+        ("discovery.k8s.io", "endpointslices") if phase == Phase::Main => owned::endpoint_slice(new),
         ("resource.k8s.io", "resourceslices" | "devicetaintrules") if phase == Phase::Main => owned::device_taints(new, &now(api)),
         ("", "services") if phase == Phase::Main => return services::prepare_for_update(api, old, new).await,
         _ => {}

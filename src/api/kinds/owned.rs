@@ -81,6 +81,13 @@ pub(super) fn service_account(object: &mut Value) {
     }
 }
 
+/// Whoever has no name for a range of limits is given one.
+pub(super) fn limit_range(object: &mut Value) {
+    if crate::object::meta(object, "name").is_empty() {
+        crate::object::meta_mut(object).insert("name".into(), uuid::Uuid::new_v4().to_string().into());
+    }
+}
+
 /// The topology of an endpoint was a field of a version that is no more.
 pub(super) fn endpoint_slice(object: &mut Value) {
     for endpoint in object.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {

@@ -97,7 +97,7 @@ pub fn restored(error: &str) -> String {
     let told = || -> Option<String> {
         let (found, field) = error.strip_prefix("json: cannot unmarshal ")?.split_once(" into Go ")?;
         let wanted = field.rsplit_once(" of type ")?.1;
-        let (kind, name) = match found {
+        let (kind, name) = match found.split(' ').next().unwrap_or_default() {
             "number" => ("int64", "int64"),
             "bool" => ("bool", "bool"),
             "array" => ("slice", "[]interface {}"),
@@ -108,10 +108,27 @@ pub fn restored(error: &str) -> String {
             wanted if wanted.starts_with("map[") => format!("cannot restore map from {kind}"),
             wanted if wanted.starts_with("[]") => format!("cannot restore slice from {kind}"),
             wanted if wanted.contains('.') => format!("cannot restore struct from: {kind}"),
-            wanted => format!("cannot convert {name} to {wanted}"),
+            // Go can make a text of a number, though nobody wants it to.
+            "string" if name == "int64" => "cannot convert int64 to string".to_owned(),
+            wanted => format!("unrecognized type: {wanted}"),
         })
     };
     told().unwrap_or_else(|| error.to_owned())
+}
+
+/// Makes whole numbers that are written with a point or an exponent what they are.
+pub fn whole_numbers(value: &mut Value) {
+    const MOST: f64 = 9_007_199_254_740_991.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(whole) = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() <= MOST) {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
 }
 
 /// The name of the type that Go's decoder gives a JSON value.

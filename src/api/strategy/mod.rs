@@ -86,15 +86,34 @@ const CONDITIONAL: &[(&str, &str)] = &[
     ("apiextensions.k8s.io", "customresourcedefinitions"),
     ("apiregistration.k8s.io", "apiservices"),
     ("coordination.k8s.io", "leases"),
-    ("flowcontrol.apiserver.k8s.io", "flowschemas"),
-    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
     ("node.k8s.io", "runtimeclasses"),
     ("policy", "poddisruptionbudgets"),
     ("storage.k8s.io", "csidrivers"),
     ("storage.k8s.io", "csinodes"),
     ("storage.k8s.io", "csistoragecapacities"),
     ("storage.k8s.io", "volumeattachments"),
+    ("storagemigration.k8s.io", "storageversionmigrations"),
 ];
+
+/// Built-in kinds of which an update makes what is not there.
+const MADE_BY_UPDATE: &[(&str, &str)] = &[
+    ("", "endpoints"),
+    ("", "events"),
+    ("", "limitranges"),
+    ("", "services"),
+    ("coordination.k8s.io", "leases"),
+    ("events.k8s.io", "events"),
+    ("node.k8s.io", "runtimeclasses"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("rbac.authorization.k8s.io", "roles"),
+];
+
+/// Whether an update of an object that is not there creates it.
+pub fn creates_on_update(resource: &Resource) -> bool {
+    resource.custom.is_none() && MADE_BY_UPDATE.iter().any(|(group, plural)| *group == &*resource.group && *plural == &*resource.plural)
+}
 
 /// Whether an update without a resourceVersion is refused.
 pub fn needs_resource_version(resource: &Resource) -> bool {
@@ -263,12 +282,17 @@ fn is_changed(resource: &Resource, old: &Value, new: &Value) -> bool {
     if &*resource.group == "discovery.k8s.io" && old["metadata"].get("labels") != new["metadata"].get("labels") {
         return true;
     }
+    // A rollback is told to the controller in annotations.
+    let annotations = |object: &Value| object["metadata"].get("annotations").cloned();
+    if &*resource.group == "apps" && &*resource.plural == "deployments" && annotations(old) != annotations(new) {
+        return true;
+    }
+    // Its value can never change, and nothing else of it counts.
+    if &*resource.group == "scheduling.k8s.io" && &*resource.plural == "priorityclasses" {
+        return false;
+    }
     if resource.custom.is_none() && (old.get("spec").is_some() || new.get("spec").is_some()) {
         return old.get("spec") != new.get("spec");
-    }
-    // What an EndpointSlice belongs to is in its labels.
-    if &*resource.plural == "endpointslices" && old["metadata"].get("labels") != new["metadata"].get("labels") {
-        return true;
     }
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return true };
     let ignored = |key: &str| matches!(key, "metadata" | "apiVersion" | "kind") || (key == "status" && has_status(resource));

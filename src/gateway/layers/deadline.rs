@@ -25,8 +25,14 @@ impl Layer for Deadline {
             return Ok(next.run(request).await);
         }
         let asked = context.parameter("timeout").filter(|t| !t.is_empty());
-        let deadline = match asked.as_deref().map(parse_duration) {
+        // Less than nothing is as good as nothing.
+        let read = |text: &str| match text.strip_prefix('-') {
+            Some(rest) => parse_duration(rest).map(|_| Duration::ZERO),
+            None => parse_duration(text),
+        };
+        let deadline = match asked.as_deref().map(read) {
             None => gateway.deadline,
+            Some(Some(Duration::ZERO)) => gateway.deadline,
             Some(Some(asked)) => asked.min(gateway.deadline),
             Some(None) => {
                 let text = format!("invalid timeout specified in the request URL - time: invalid duration {:?}", asked.unwrap_or_default());

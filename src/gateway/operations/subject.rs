@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api::convert;
 use crate::api::read::{key, store_error};
 use crate::audit::event::ObjectReference;
-use crate::authz::{Attributes, forbidden};
+use crate::authz::{Attributes, verdict};
 use crate::gateway::Gateway;
 use crate::gateway::layers::{Refused, context};
 use crate::object::Object;
@@ -112,12 +112,7 @@ impl Question {
             ..RequestInfo::default()
         };
         let attributes = Attributes { user: self.user.clone(), info: Arc::new(info) };
-        let decision = gateway.authorizer.decide(&attributes).await;
-        match decision.error() {
-            _ if decision.is_allow() => Ok(()),
-            Some(error) => Err(Status::internal(error)),
-            None => Err(forbidden(&attributes, decision.reason())),
-        }
+        verdict(&attributes, &gateway.authorizer.decide(&attributes).await)
     }
 }
 

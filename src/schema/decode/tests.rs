@@ -88,7 +88,19 @@ fn a_wrong_type_is_told_with_its_field_and_type() {
             r#"{"template":{"metadata":{"labels":{"a":1}}}}"#,
             "number into Go struct field ObjectMeta.spec.template.metadata.labels of type string",
         ),
-        (r#"{"strategy":{"rollingUpdate":{"maxSurge":true}}}"#, "bool into Go value of type int32"),
+        // What reads itself says what it wanted; what is embedded is named on the way to it.
+        (
+            r#"{"strategy":{"rollingUpdate":{"maxSurge":true}}}"#,
+            "bool into Go struct field RollingUpdateDeployment.spec.strategy.rollingUpdate.maxSurge of type int32",
+        ),
+        (
+            r#"{"template":{"spec":{"volumes":[{"configMap":{"defaultMode":"x"}}]}}}"#,
+            "string into Go struct field ConfigMapVolumeSource.spec.template.spec.volumes.VolumeSource.configMap.defaultMode of type int32",
+        ),
+        (
+            r#"{"template":{"spec":{"containers":[{"livenessProbe":{"httpGet":[]}}]}}}"#,
+            "array into Go struct field Probe.spec.template.spec.containers.livenessProbe.ProbeHandler.httpGet of type v1.HTTPGetAction",
+        ),
     ] {
         let expected = format!("Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal {why}");
         assert_eq!(message("apps", "deployments", &body(spec)), expected);
@@ -104,6 +116,7 @@ fn bytes_times_and_quantities_must_be_what_they_say() {
     let why = |group, plural, body: &str| message(group, plural, body).rsplit_once(": ").map(|(_, why)| why.to_owned()).expect("why");
     assert_eq!(why("", "secrets", r#"{"data":{"a":"no base64!"}}"#), "illegal base64 data at input byte 2");
     assert!(why("", "pods", r#"{"spec":{"containers":[{"resources":{"limits":{"cpu":"lots"}}}]}}"#).starts_with("quantities must match"));
+    assert!(why("", "limitranges", r#"{"spec":{"limits":[{"min":{"cpu":{}}}]}}"#).starts_with("quantities must match"));
     assert_eq!(why("", "pods", r#"{"metadata":{"creationTimestamp":"now"}}"#), "cannot parse \"now\" as \"2006\"");
     let (pod, _) =
         read("", "pods", r#"{"spec":{"containers":[{"resources":{"limits":{"cpu":1000,"memory":"1024Mi"}}}]}}"#, FieldValidation::Strict)

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use base64::Engine;
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -107,26 +108,43 @@ impl<'de> DeserializeSeed<'de> for Node<'_, '_, '_> {
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
+        match self.schema.name.as_deref().and_then(|name| name.rsplit('.').next()) {
+            Some("JSONSchemaPropsOrBool") => match Value::deserialize(from)? {
+                Value::Null => Ok(None),
+                value @ (Value::Bool(_) | Value::Object(_)) => Ok(Some(value)),
+                _ => {
+                    self.walk.fail("boolean or JSON schema expected".to_owned());
+                    Ok(None)
+                }
+            },
+            // What is neither one schema nor several is none.
+            Some("JSONSchemaPropsOrArray") => Ok(Some(Value::deserialize(from)?).filter(|v| v.is_object() || v.is_array())),
+            _ => from.deserialize_any(self),
+        }
     }
 }
 
 impl Node<'_, '_, '_> {
     /// Notes that the value is of the wrong type. `what` is JSON's word for it, a number with its digits.
     fn mismatch<E>(self, what: &str) -> Result<Option<Value>, E> {
+        // A quantity is whatever is written there, read as text.
+        if matches!(&self.schema.shape, Shape::String { format: Some(format) } if **format == *"quantity") {
+            return self.quantity(what);
+        }
         if self.walk.error.is_none() {
-            let into = match &self.schema.shape {
-                // These read themselves, and know nothing of the field they are in.
-                Shape::IntOrString => "Go value of type int32".to_owned(),
-                Shape::String { format: Some(format) } if **format == *"date-time" => "Go value of type string".to_owned(),
-                _ => match (&self.walk.owner, self.field) {
-                    (Some(owner), Some(field)) => {
-                        let name = owner.rsplit('.').next().unwrap_or_default();
-                        let go = go_type_of_field(owner, field, self.layers).unwrap_or_else(|| go_type(self.schema));
-                        format!("Go struct field {name}.{} of type {go}", self.walk.fields)
-                    }
-                    _ => format!("Go value of type {}", go_type(self.schema)),
-                },
+            let into = match (&self.walk.owner, self.field) {
+                (Some(owner), Some(field)) => {
+                    let name = owner.rsplit('.').next().unwrap_or_default();
+                    let go = go_type_of_field(owner, field, self.layers).unwrap_or_else(|| go_type(self.schema));
+                    // These read themselves, and tell what they wanted to read.
+                    let go = match &self.schema.shape {
+                        Shape::IntOrString => "int32".to_owned(),
+                        Shape::String { format: Some(format) } if **format == *"date-time" => "string".to_owned(),
+                        _ => go,
+                    };
+                    format!("Go struct field {name}.{} of type {go}", self.walk.fields)
+                }
+                _ => format!("Go value of type {}", go_type(self.schema)),
             };
             self.walk.fail(format!("json: cannot unmarshal {what} into {into}"));
         }
@@ -197,12 +215,21 @@ impl Node<'_, '_, '_> {
             if fields > 0 {
                 walk.fields.push('.');
             }
+            if let Some(part) = walk.owner.as_deref().and_then(|owner| embedded(owner, &key)) {
+                walk.fields.push_str(part);
+                walk.fields.push('.');
+            }
             walk.fields.push_str(&key);
             let schema = Held::from(reference);
             let value = map.next_value_seed(Node { schema: &schema, field: Some(&key), layers: 0, walk })?;
             walk.fields.truncate(fields);
             walk.leave(path);
-            let omitted = |value: &Value| is_zero(value) && object.omit_empty.binary_search_by(|f| (**f).cmp(key.as_str())).is_ok();
+            let omitted = |value: &Value| {
+                is_zero(value) && object.omit_empty.binary_search_by(|f| (**f).cmp(key.as_str())).is_ok()
+                    || is_none(value, &schema)
+                        && object.defaults.get(key.as_str()) == Some(&Value::Null)
+                        && !is_kept_as_json(walk.owner.as_deref())
+            };
             match value {
                 Some(value) if !omitted(&value) => {
                     out.insert(key, value);
@@ -332,6 +359,20 @@ impl<'de> Visitor<'de> for Node<'_, '_, '_> {
     }
 }
 
+/// A list or map of nothing: what is kept as protobuf cannot tell it from none, and shows `null` for both.
+fn is_none(value: &Value, schema: &Schema) -> bool {
+    match &schema.shape {
+        Shape::Array { .. } => value.as_array().is_some_and(Vec::is_empty),
+        Shape::Object(object) if object.additional.is_some() => value.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    }
+}
+
+/// Definitions and extension servers are the built-in kinds that a real server keeps as JSON.
+fn is_kept_as_json(owner: Option<&str>) -> bool {
+    owner.is_some_and(|owner| owner.starts_with("io.k8s.apiextensions-apiserver.") || owner.starts_with("io.k8s.kube-aggregator."))
+}
+
 /// What `null` leaves behind where it cannot be absence: in a list or as a map's value.
 fn zero(schema: &Schema) -> Value {
     match &schema.shape {
@@ -362,6 +403,36 @@ fn bytes(text: &str) -> Result<String, String> {
         }
         Err(_) => Err(format!("illegal base64 data at input byte {}", text.len() / 4 * 4)),
     }
+}
+
+/// The struct inside of a definition's own that a field is in, which wrong types name on their way.
+fn embedded(owner: &str, field: &str) -> Option<&'static str> {
+    let part = match owner.rsplit('.').next().unwrap_or_default() {
+        "Volume" if field != "name" => "VolumeSource",
+        "PersistentVolumeSpec" => match field {
+            "accessModes" | "capacity" | "claimRef" | "mountOptions" | "nodeAffinity" | "persistentVolumeReclaimPolicy" => return None,
+            "storageClassName" | "volumeAttributesClassName" | "volumeMode" => return None,
+            _ => "PersistentVolumeSource",
+        },
+        "ConfigMapEnvSource" | "ConfigMapKeySelector" | "ConfigMapProjection" | "ConfigMapVolumeSource" if field == "name" => {
+            "LocalObjectReference"
+        }
+        "SecretEnvSource" | "SecretKeySelector" | "SecretProjection" if field == "name" => "LocalObjectReference",
+        "Probe" if matches!(field, "exec" | "grpc" | "httpGet" | "tcpSocket") => "ProbeHandler",
+        "EphemeralContainer" if field != "targetContainerName" => "EphemeralContainerCommon",
+        "IngressRule" if field == "http" => "IngressRuleValue",
+        "RuleWithOperations" if field != "operations" => "Rule",
+        "NamedRuleWithOperations" => match field {
+            "resourceNames" => return None,
+            "operations" => "RuleWithOperations",
+            _ => "RuleWithOperations.Rule",
+        },
+        "DeviceClaimConfiguration" | "DeviceClassConfiguration" | "DeviceAllocationConfiguration" if field == "opaque" => {
+            "DeviceConfiguration"
+        }
+        _ => return None,
+    };
+    Some(part)
 }
 
 /// The type of a field, or of what is in its lists and maps, where the table has a name for it.

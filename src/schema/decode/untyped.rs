@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::typed;
-use crate::schema::builtin;
+use crate::schema::{Schema, SchemaRef, Shape, builtin};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
@@ -35,6 +35,49 @@ fn coerce_metadata(metadata: &mut Value, noted: &mut Vec<String>) -> Option<Stri
     *metadata = coerced;
     noted.extend(inner.into_iter().map(|sentence| sentence.replacen("field \"", "field \"metadata.", 1)));
     error
+}
+
+/// Gives the objects inside of an object typed metadata as well; answers what is wrong with one of them.
+pub(super) fn coerce_embedded(value: &mut Value, schema: &Schema, path: &mut String) -> Option<String> {
+    let mut inside = |value: &mut Value, reference: &SchemaRef, step: String| {
+        let SchemaRef::Inline(inner) = reference else { return None };
+        let before = path.len();
+        path.push_str(if before == 0 { step.trim_start_matches('.') } else { &step });
+        let found = coerce_embedded(value, inner, path);
+        path.truncate(before);
+        found
+    };
+    match (&schema.shape, value) {
+        (Shape::Object(shape), Value::Object(fields)) => {
+            let found = fields.iter_mut().filter(|(_, value)| value.is_object() || value.is_array()).find_map(|(name, value)| {
+                let (reference, step) = match (shape.properties.get(name.as_str()), &shape.additional) {
+                    (Some(reference), _) => (reference, format!(".{name}")),
+                    (None, Some(reference)) => (reference, format!("[{name}]")),
+                    (None, None) => return None,
+                };
+                inside(value, reference, step)
+            });
+            if found.is_some() || !shape.embedded || path.is_empty() { found } else { coerce_whole(fields, path) }
+        }
+        (Shape::Array { items, .. }, Value::Array(list)) => {
+            list.iter_mut().enumerate().find_map(|(i, item)| inside(item, items, format!("[{i}]")))
+        }
+        _ => None,
+    }
+}
+
+fn coerce_whole(object: &mut Map<String, Value>, path: &str) -> Option<String> {
+    for name in ["apiVersion", "kind"] {
+        if let Some(value) = object.get(name).filter(|value| !value.is_string()) {
+            return Some(format!("{path}.{name}: Invalid value: {value}: must be a string"));
+        }
+    }
+    let metadata = object.get_mut("metadata")?;
+    let schema = builtin::of_definition(OBJECT_META)?;
+    let (coerced, error) = typed::read(metadata.clone(), &schema, &mut Vec::new()).ok()?;
+    let mistake = error.map(|error| format!("{path}.metadata: Invalid value: {metadata}: {error}"));
+    *metadata = coerced;
+    mistake
 }
 
 struct Node<'n> {

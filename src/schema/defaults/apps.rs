@@ -42,7 +42,7 @@ pub(super) fn stateful_set_update_strategy(fields: &mut Fields) {
 /// The templates of claims are whole objects.
 pub(super) fn stateful_set_spec(fields: &mut Fields) {
     for claim in objects(fields, "volumeClaimTemplates") {
-        super::set_nonzero(claim, "apiVersion", "v1");
-        super::set_nonzero(claim, "kind", "PersistentVolumeClaim");
+        claim.insert("apiVersion".to_owned(), "v1".into());
+        claim.insert("kind".to_owned(), "PersistentVolumeClaim".into());
     }
 }

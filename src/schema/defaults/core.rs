@@ -93,7 +93,12 @@ fn is_latest(image: &str) -> bool {
     };
     // A first part with a dot or a port in it, or `localhost`, is a registry.
     let rest = match path.split_once('/') {
-        Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => rest,
+        Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => {
+            if !is_registry(host) {
+                return false;
+            }
+            rest
+        }
         _ => path,
     };
     let well_formed = path.len() <= 255 && rest.split('/').all(is_image_part);
@@ -101,6 +106,17 @@ fn is_latest(image: &str) -> bool {
         (Some(tag), _) => well_formed && tag == "latest",
         (None, digest) => well_formed && digest.is_none(),
     }
+}
+
+/// The host of a registry, perhaps with a port.
+fn is_registry(host: &str) -> bool {
+    let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
+    let word = |word: &str| {
+        let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+        let bytes = word.as_bytes();
+        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+    };
+    name.split('.').all(word) && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// A part of a name of an image: words of small letters and digits, with `.`, `_`, `__` or dashes between them.

@@ -136,6 +136,10 @@ impl<'s> Type<'s> {
 
     /// How `value` is treated.
     pub fn atom(&self, value: &Value) -> Atom<'_> {
+        // What belongs to somebody else's type is never looked into.
+        if self.schema().and_then(|schema| schema.name.as_deref()).is_some_and(|name| name.ends_with(".RawExtension")) {
+            return Atom::Atomic;
+        }
         match self.schema().map(|schema| &schema.shape) {
             None | Some(Shape::Any) => match value {
                 Value::Object(_) | Value::Null => Atom::Map,
