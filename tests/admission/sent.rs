@@ -98,7 +98,9 @@ async fn a_token_request_is_shown_with_its_defaults_and_then_with_its_account() 
     shown(&client, &hooks, "POST", "/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "robot"}})).await;
     let path = "/api/v1/namespaces/default/serviceaccounts/robot/token";
     let (_, mutating, validating) = shown(&client, &hooks, "POST", path, json!({})).await;
-    assert_eq!(mutating["object"]["metadata"], json!({"namespace": "default"}));
+    let metadata = &mutating["object"]["metadata"];
+    assert_eq!((&metadata["namespace"], metadata.get("name"), metadata.get("uid")), (&json!("default"), None, None));
+    assert_eq!(metadata["managedFields"][0]["subresource"], "token");
     assert_eq!(mutating["object"]["spec"], json!({"audiences": null, "expirationSeconds": 3600, "boundObjectRef": null}));
     assert_eq!(mutating["object"]["status"], json!({"token": "", "expirationTimestamp": null}));
     let metadata = &validating["object"]["metadata"];
