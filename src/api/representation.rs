@@ -207,7 +207,8 @@ impl Api {
             }
             Shape::Metadata => json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": form.meta_version, "metadata": meta,
-                "items": values.map(|v| metadata_only(&v, form.meta_version)).collect::<Vec<_>>(),
+                // A list of nothing is none here.
+                "items": Some(values.map(|v| metadata_only(&v, form.meta_version)).collect::<Vec<_>>()).filter(|all| !all.is_empty()),
             }),
             Shape::Whole => {
                 let strip = resource.custom.is_none();
