@@ -117,8 +117,8 @@ impl Component for Controller {
 
 #[derive(Deserialize)]
 struct List {
-    #[serde(default)]
-    items: Vec<Partial>,
+    /// A list of no metadata is none.
+    items: Option<Vec<Partial>>,
 }
 
 impl Controller {
@@ -179,7 +179,7 @@ impl Controller {
         let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
         let request = Request::get(resource.path(namespace, "")).header(header::ACCEPT, accept).body(Vec::new());
         let text = self.client.request_text(request.map_err(kube::Error::HttpError)?).await?;
-        Ok(serde_json::from_str::<List>(&text)?.items)
+        Ok(serde_json::from_str::<List>(&text)?.items.unwrap_or_default())
     }
 }
 
