@@ -10,7 +10,6 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::Client;
-use serde::Deserialize;
 
 use crate::{
     clock::Clock,
@@ -115,12 +114,6 @@ impl Component for Controller {
     }
 }
 
-#[derive(Deserialize)]
-struct List {
-    /// A list of no metadata is none.
-    items: Option<Vec<Partial>>,
-}
-
 impl Controller {
     async fn empty(&self, namespace: &str, resources: Vec<Resource>) -> Left {
         let resources = resources.into_iter().filter(|resource| resource.namespaced && resource.can(&["delete", "list"]));
@@ -151,7 +144,7 @@ impl Controller {
 
     /// Deletes all objects of one resource; answers those that are still there.
     async fn empty_resource(&self, namespace: &str, resource: &Resource) -> Result<Vec<Partial>, Error> {
-        let before = self.list(namespace, resource).await?;
+        let before = resource.list_metadata(&self.client, namespace).await?;
         if before.iter().all(|object| object.metadata.deletion_timestamp.is_some()) {
             return Ok(before);
         }
@@ -166,20 +159,13 @@ impl Controller {
                 }
             }
         }
-        self.list(namespace, resource).await
+        resource.list_metadata(&self.client, namespace).await
     }
 
     async fn delete(&self, path: &str, options: &[u8]) -> Result<(), Error> {
         let request = Request::delete(path).header(header::CONTENT_TYPE, "application/json").body(options.to_vec());
         self.client.request_text(cause::marked(request.map_err(kube::Error::HttpError)?)).await?;
         Ok(())
-    }
-
-    async fn list(&self, namespace: &str, resource: &Resource) -> Result<Vec<Partial>, Error> {
-        let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        let request = Request::get(resource.path(namespace, "")).header(header::ACCEPT, accept).body(Vec::new());
-        let text = self.client.request_text(request.map_err(kube::Error::HttpError)?).await?;
-        Ok(serde_json::from_str::<List>(&text)?.items.unwrap_or_default())
     }
 }
 

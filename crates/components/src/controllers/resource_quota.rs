@@ -12,18 +12,16 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use http::{Request, header};
 use k8s_openapi::{
     api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus, Secret, Service},
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::Client;
 use parking_lot::Mutex;
-use serde::Deserialize;
 
 use crate::runtime::{
-    Change, Component, Context, Error, Identity, Informer, Key, Object, Outcome, Partial, Queue, Requeue, Source, Writer,
-    discovery::discover, revision_of,
+    Change, Component, Context, Error, Identity, Informer, Key, Object, Outcome, Queue, Requeue, Source, Writer, discovery::discover,
+    revision_of,
 };
 use quantity::Amount;
 use usage::Usage;
@@ -153,12 +151,6 @@ impl Component for Controller {
     }
 }
 
-#[derive(Deserialize)]
-struct List {
-    #[serde(default)]
-    items: Vec<Partial>,
-}
-
 impl Controller {
     /// Counts what is limited by `count/<resource>.<group>` and not cached here.
     async fn count_others(&self, namespace: &str, hard: &BTreeMap<String, Quantity>, used: &mut Usage) -> Result<(), Error> {
@@ -171,10 +163,7 @@ impl Controller {
             let wanted = name.trim_start_matches("count/");
             let (plural, group) = wanted.split_once('.').unwrap_or((wanted, ""));
             let Some(resource) = resources.iter().find(|resource| resource.plural == plural && resource.group == group) else { continue };
-            let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-            let request = Request::get(resource.path(namespace, "")).header(header::ACCEPT, accept).body(Vec::new());
-            let text = self.client.request_text(request.map_err(kube::Error::HttpError)?).await?;
-            let count = serde_json::from_str::<List>(&text)?.items.len();
+            let count = resource.list_metadata(&self.client, namespace).await?.len();
             used.insert(name, Amount::whole(count));
         }
         Ok(())

@@ -6,9 +6,12 @@ use http::{Request, header};
 use kube::Client;
 use serde::Deserialize;
 
-use super::{component::Error, watches::collection_path, writer::object_path};
+use super::{component::Error, object::Partial, watches::collection_path, writer::object_path};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+
+/// Asks for no more than the metadata of a list's objects.
+pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// One resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +45,18 @@ impl Resource {
     pub fn path(&self, namespace: &str, name: &str) -> String {
         object_path(&self.group, &self.version, &self.plural, namespace, name)
     }
+
+    /// The metadata of all its objects in a namespace.
+    pub async fn list_metadata(&self, client: &Client, namespace: &str) -> Result<Vec<Partial>, Error> {
+        let text = get(client, &self.path(namespace, ""), METADATA).await?;
+        Ok(serde_json::from_str::<Listed>(&text)?.items.unwrap_or_default())
+    }
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    /// A list of no metadata is none.
+    items: Option<Vec<Partial>>,
 }
 
 #[derive(Deserialize)]

@@ -13,6 +13,7 @@ use kube::{Client, client::Body};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
+use super::discovery::METADATA;
 use crate::clock::Clock;
 
 /// How long the server should keep one watch open. Long, because ending it buys nothing.
@@ -89,11 +90,7 @@ pub(crate) async fn follow(client: Client, collection: Collection, sink: Arc<dyn
 }
 
 async fn list(client: &Client, collection: &Collection, sink: &dyn Sink) -> Result<String, Interrupted> {
-    let accept = if collection.metadata_only {
-        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-    } else {
-        "application/json"
-    };
+    let accept = if collection.metadata_only { METADATA } else { "application/json" };
     let uri = with_query(&collection.path, &[&collection.query]);
     let body = open(client, uri, accept).await?;
     let bytes = body.collect().await?.to_bytes();
