@@ -14,7 +14,7 @@ use crate::admission::webhook::endpoint;
 use crate::api::Api;
 use crate::api::options::{DeleteOptions, WriteOptions};
 use crate::api::subresource::set_condition;
-use crate::api::write::Target;
+use crate::api::target::Target;
 use crate::object::Object;
 use crate::registry::bootstrap::api_service;
 use crate::request::{Context, RequestInfo, User};

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Api;
-use super::write::Target;
+use super::target::Target;
 use crate::admission::Operation;
 use crate::request::query_pairs;
 use crate::status::Status;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Api;
 use super::options::{DeleteOptions, ListOptions, WriteOptions};
 use super::read::{key, store_error};
-use super::write::Target;
+use super::target::Target;
 use super::{kinds, strategy};
 use crate::admission::Operation;
 use crate::object::{Object, meta, meta_mut};

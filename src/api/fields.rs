@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::apply::{Context, ConversionError, Converted, FieldSet, ResetFields, Versions, manager_name, track_update};
 use super::strategy::{StatusKeeps, status_keeps};
-use super::write::Target;
+use super::target::Target;
 use super::{Api, conversion, convert};
 use crate::registry::{Resource, api_version};
 use crate::schema::{Schema, builtin};

@@ -28,6 +28,7 @@ pub mod strategy;
 mod stream;
 pub(crate) mod subresource;
 pub mod table;
+pub mod target;
 pub mod token_requests;
 mod transient;
 mod watch;

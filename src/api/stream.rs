@@ -15,7 +15,7 @@ use super::Api;
 use super::patch::go;
 use super::read::{key, store_error};
 use super::subresource::Answer;
-use super::write::Target;
+use super::target::Target;
 use crate::admission::webhook::client::explain;
 use crate::authz::Attributes;
 use crate::object::Object;

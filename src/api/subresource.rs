@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::body::decode_part;
 use super::options::WriteOptions;
-use super::write::{Target, Written};
+use super::target::Target;
+use super::write::Written;
 use super::{Api, fields};
 use crate::admission::Operation;
 use crate::object::{Object, meta, meta_mut};

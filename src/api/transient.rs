@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::body::decode_kind;
 use super::options::WriteOptions;
 use super::representation::{Representation, Shape, respond_value};
-use super::write::Target;
+use super::target::Target;
 use super::{Api, fields, subresource, table};
 use crate::registry::Resource;
 use crate::schema::decode::Expected;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::Api;
 use crate::api::options::WriteOptions;
-use crate::api::write::Target;
+use crate::api::target::Target;
 use crate::object::{Object, meta};
 use crate::registry::bootstrap::{Settings, objects};
 use crate::request::{Context, RequestInfo, User};

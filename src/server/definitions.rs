@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 use crate::api::options::{DeleteOptions, WriteOptions};
-use crate::api::write::Target;
+use crate::api::target::Target;
 use crate::object::{Object, meta};
 use crate::registry::{Registry, Resource, custom::resources_of_definition};
 use crate::request::{Context, RequestInfo, User};
