@@ -48,8 +48,43 @@ struct Virtual {
 /// Who works at the moment.
 #[derive(Default)]
 struct Work {
-    busy: AtomicUsize,
+    busy: Hands,
+    placing: Hands,
+}
+
+/// How many are at it, and a bell for when nobody is.
+#[derive(Default)]
+struct Hands {
+    number: AtomicUsize,
     rest: tokio::sync::Notify,
+}
+
+impl Hands {
+    fn take(&self) {
+        self.number.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn leave(&self) {
+        if self.number.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.rest.notify_waiters();
+        }
+    }
+
+    fn at_rest(&self) -> bool {
+        self.number.load(Ordering::Acquire) == 0
+    }
+
+    async fn rest(&self) {
+        loop {
+            // Registered before the look, so that a rest between the two is not missed.
+            let mut rest = std::pin::pin!(self.rest.notified());
+            rest.as_mut().enable();
+            if self.at_rest() {
+                return;
+            }
+            rest.await;
+        }
+    }
 }
 
 #[derive(Default)]
@@ -66,12 +101,16 @@ pub struct Elapsed;
 
 /// Held while work goes on that others wait for: an advance of the clock (for a moment, before the next step), and whoever has
 /// something to do that can wait ([`Clock::calm`]).
-pub struct Busy(Arc<Work>);
+pub struct Busy {
+    work: Arc<Work>,
+    placing: bool,
+}
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if self.0.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.rest.notify_waiters();
+        self.work.busy.leave();
+        if self.placing {
+            self.work.placing.leave();
         }
     }
 }
@@ -162,26 +201,29 @@ impl Clock {
 
     /// Says that work is going on which an advance should wait for.
     pub fn busy(&self) -> Busy {
-        self.work.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(self.work.clone())
+        self.at_work(false)
+    }
+
+    /// Says that Pods are being made or given their nodes, which the nodes of this process wait for, too ([`Clock::placed`]).
+    pub fn placing(&self) -> Busy {
+        self.work.placing.take();
+        self.at_work(true)
+    }
+
+    fn at_work(&self, placing: bool) -> Busy {
+        self.work.busy.take();
+        Busy { work: self.work.clone(), placing }
     }
 
     /// Waits until nobody is busy, but no longer than until `deadline`: for what is not urgent. This is about the machine's time and
     /// not about the clock's, so a virtual clock waits no longer than it really takes.
     pub async fn calm(&self, deadline: Timestamp) {
-        let left = left(self.now(), deadline);
-        let calm = async {
-            loop {
-                // Registered before the look, so that a rest between the two is not missed.
-                let mut rest = std::pin::pin!(self.work.rest.notified());
-                rest.as_mut().enable();
-                if self.work.busy.load(Ordering::Acquire) == 0 {
-                    return;
-                }
-                rest.await;
-            }
-        };
-        let _ = tokio::time::timeout(left, calm).await;
+        let _ = tokio::time::timeout(left(self.now(), deadline), self.work.busy.rest()).await;
+    }
+
+    /// Waits until every Pod that is being made has its node, but no longer than until `deadline`.
+    pub async fn placed(&self, deadline: Timestamp) {
+        let _ = tokio::time::timeout(left(self.now(), deadline), self.work.placing.rest()).await;
     }
 
     /// Moves a virtual clock forward, through all deadlines that are waited for, in order. Answers the time after it,
@@ -213,7 +255,7 @@ impl Clock {
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        while self.work.busy.load(Ordering::Acquire) > 0 && tokio::time::Instant::now() < deadline {
+        while !self.work.busy.at_rest() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -324,6 +366,22 @@ mod tests {
         assert!(!waiting.is_finished());
         drop(busy);
         waiting.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn whoever_places_pods_is_busy_and_whoever_is_busy_need_not_place_any() {
+        let clock = Clock::system();
+        let soon = || later(clock.now(), Duration::from_millis(5));
+        let never = later(clock.now(), Duration::from_secs(600));
+        let busy = clock.busy();
+        clock.placed(never).await;
+        drop(busy);
+        let placing = clock.placing();
+        clock.placed(soon()).await;
+        assert!(!clock.work.placing.at_rest() && !clock.work.busy.at_rest());
+        drop(placing);
+        clock.placed(never).await;
+        clock.calm(never).await;
     }
 
     #[tokio::test]

@@ -5,11 +5,37 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
+use jiff::fmt::temporal::DateTimePrinter;
 use serde_json::{Map, Value};
+use usher_cel::Reads;
 
-use super::row::{Part, Row, Told};
+use super::body;
+use super::row::{Part, Row, Told, Written};
 use crate::audit::event::UserInfo;
-use crate::audit::expression::Fields;
+
+/// The fields of an event.
+const FIELDS: [&str; 20] = [
+    "kind",
+    "apiVersion",
+    "level",
+    "stage",
+    "auditID",
+    "requestURI",
+    "verb",
+    "user",
+    "impersonatedUser",
+    "authenticationMetadata",
+    "sourceIPs",
+    "userAgent",
+    "objectRef",
+    "responseStatus",
+    "requestObject",
+    "responseObject",
+    "requestReceivedTimestamp",
+    "stageTimestamp",
+    "annotations",
+    "trace",
+];
 
 /// How many values that were taken down are kept.
 const KEPT: usize = 4096;
@@ -18,8 +44,10 @@ const KEPT: usize = 4096;
 #[derive(Debug)]
 pub struct Canvas<'f> {
     value: Value,
-    fields: &'f Fields,
-    trace: Option<&'f Fields>,
+    reads: &'f Reads,
+    trace: Option<&'f Reads>,
+    /// What only has to be there.
+    placeholders: Vec<&'static str>,
     shown: HashMap<&'static str, u32>,
     steps: Vec<Option<u32>>,
     kept: HashMap<(&'static str, u32), Value>,
@@ -27,10 +55,12 @@ pub struct Canvas<'f> {
 
 impl<'f> Canvas<'f> {
     /// An empty one, for what an expression looks at.
-    pub fn new(fields: &'f Fields) -> Self {
-        let trace = fields.field("trace");
+    pub fn new(reads: &'f Reads) -> Self {
+        let only_there = |name: &&str| reads.field(name).is_some_and(Reads::only_presence);
+        let placeholders = FIELDS.into_iter().filter(only_there).collect();
+        let trace = reads.field("trace").filter(|reads| !reads.only_presence());
         let value = Value::Object(Map::new());
-        Canvas { value, fields, trace, shown: HashMap::new(), steps: Vec::new(), kept: HashMap::new() }
+        Canvas { value, reads, trace, placeholders, shown: HashMap::new(), steps: Vec::new(), kept: HashMap::new() }
     }
 
     /// Paints a record; `None` if it is damaged.
@@ -39,7 +69,7 @@ impl<'f> Canvas<'f> {
         let painted = self.event(&mut event, row);
         if painted.is_none() {
             // Half a picture is none.
-            *self = Canvas::new(self.fields);
+            *self = Canvas::new(self.reads);
             return None;
         }
         self.value = Value::Object(event);
@@ -47,8 +77,15 @@ impl<'f> Canvas<'f> {
     }
 
     fn event(&mut self, event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
-        let fields = self.fields;
-        let wants = |name: &str| fields.field(name).is_some();
+        for name in &self.placeholders {
+            match row.has(name) {
+                true if event.contains_key(*name) => {}
+                true => drop(event.insert((*name).to_owned(), Value::Null)),
+                false => drop(event.remove(*name)),
+            }
+        }
+        let reads = self.reads;
+        let wants = |name: &str| reads.field(name).is_some_and(|reads| !reads.only_presence());
         if wants("kind") || wants("apiVersion") {
             let (kind, version) = row.kind.pair()?;
             write(event, "kind", kind);
@@ -93,9 +130,10 @@ impl<'f> Canvas<'f> {
             self.status(event, row)?;
         }
         for (name, body) in [("requestObject", row.request), ("responseObject", row.response)] {
-            match body {
-                Some(json) if wants(name) => drop(event.insert(name.to_owned(), serde_json::from_slice(json).ok()?)),
-                _ => drop(event.remove(name)),
+            match (reads.field(name).filter(|reads| !reads.only_presence()), body) {
+                (Some(reads), Some(json)) => drop(event.insert(name.to_owned(), body::read(json, reads)?)),
+                (Some(_), None) => drop(event.remove(name)),
+                (None, _) => {}
             }
         }
         if wants("requestReceivedTimestamp") {
@@ -174,7 +212,7 @@ impl<'f> Canvas<'f> {
         Some(())
     }
 
-    fn told(&mut self, event: &mut Map<String, Value>, wanted: &Fields, told: Told<'_>) -> Option<()> {
+    fn told(&mut self, event: &mut Map<String, Value>, wanted: &Reads, told: Told<'_>) -> Option<()> {
         let wants = |name: &str| wanted.field(name).is_some();
         if !event.contains_key("trace") {
             event.insert("trace".to_owned(), Value::Object(Map::new()));
@@ -196,7 +234,7 @@ impl<'f> Canvas<'f> {
         if wants("wrote") {
             match told.wrote {
                 None => drop(trace.remove("wrote")),
-                Some(wrote) => drop(trace.insert("wrote".to_owned(), serde_json::to_value(wrote).ok()?)),
+                Some(written) => wrote(trace, &written),
             }
         }
         if wants("cause") {
@@ -284,11 +322,31 @@ fn number(map: &mut Map<String, Value>, key: &str, value: u64) {
 }
 
 fn time(map: &mut Map<String, Value>, key: &str, time: Option<Timestamp>) {
-    use std::fmt::Write;
+    const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
     let Some(time) = time else { return drop(map.remove(key)) };
-    write_with(map, key, |text| {
-        let _ = write!(text, "{time:.6}");
-    });
+    // Writing to a string does not fail.
+    write_with(map, key, |text| drop(PRINTER.print_timestamp(&time, text)));
+}
+
+fn wrote(trace: &mut Map<String, Value>, written: &Written<'_>) {
+    let wrote = trace.entry("wrote").or_insert_with(|| Value::Object(Map::new()));
+    let Some(wrote) = wrote.as_object_mut() else { return };
+    number(wrote, "revision", written.revision);
+    write(wrote, "kind", written.kind);
+    write(wrote, "name", written.name);
+    write_with(wrote, "uid", |uid| written.uid.write(uid));
+    match (written.owners.is_empty(), wrote.get_mut("owners").and_then(Value::as_array_mut)) {
+        (true, _) => drop(wrote.remove("owners")),
+        (false, Some(owners)) => {
+            owners.clear();
+            owners.extend(written.owners.iter().map(|id| Value::String(id.text())));
+        }
+        (false, None) => drop(wrote.insert("owners".to_owned(), written.owners.iter().map(|id| id.text()).collect())),
+    }
+    match written.deleted {
+        true => drop(wrote.insert("deleted".to_owned(), Value::Bool(true))),
+        false => drop(wrote.remove("deleted")),
+    }
 }
 
 /// Annotations have the same keys nearly always: then their values are written over.
@@ -386,12 +444,17 @@ mod tests {
         let whole = Expression::compile("event == {}").unwrap();
         let some =
             Expression::compile("event.user.username == '' || event.trace.steps.size() == 1 || event.responseStatus.code == 2").unwrap();
-        let (mut all, mut part) = (Canvas::new(whole.fields()), Canvas::new(some.fields()));
+        let keys = Expression::compile("event.exists(key, key == 'verb') && event.verb == ''").unwrap();
+        let (mut all, mut part, mut there) = (Canvas::new(whole.reads()), Canvas::new(some.reads()), Canvas::new(keys.reads()));
         for (event, bytes) in &rows {
             let row = Row::read(bytes, &phrases.lexicon).unwrap();
             let expected = serde_json::to_value(event).unwrap();
             assert_eq!(serde_json::to_value(row.event().unwrap()).unwrap(), expected);
             assert_eq!(all.paint(&row), Some(&expected));
+            let shown = there.paint(&row).unwrap();
+            let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            assert_eq!((names(shown), shown.get("verb")), (names(&expected), expected.get("verb")));
+            assert_eq!(shown.get("user"), Some(&Value::Null));
             let shown = part.paint(&row).unwrap();
             assert_eq!((shown.get("user"), shown.get("responseStatus")), (expected.get("user"), expected.get("responseStatus")));
             assert_eq!(shown.pointer("/trace/steps"), expected.pointer("/trace/steps"));

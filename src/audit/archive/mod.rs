@@ -4,6 +4,7 @@
 //! of whoever asks; nothing but the segment that is being written is held in memory. The format is in `docs/storage.md`.
 
 mod block;
+mod body;
 mod canvas;
 mod coding;
 mod columns;

@@ -311,11 +311,41 @@ pub struct Told<'a> {
     /// What the client was warned of.
     pub warnings: Vec<String>,
     /// What was written.
-    pub wrote: Option<Wrote>,
+    pub wrote: Option<Written<'a>>,
     /// The revision that caused it.
     pub cause: Option<u64>,
     /// The W3C trace.
     pub trace_id: &'a str,
+}
+
+/// What is kept of an object that was written.
+#[derive(Clone, Debug)]
+pub struct Written<'a> {
+    /// Its revision.
+    pub revision: u64,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: Id<'a>,
+    /// The uids of its owners.
+    pub owners: Vec<Id<'a>>,
+    /// Whether this was its end.
+    pub deleted: bool,
+}
+
+impl Written<'_> {
+    fn wrote(&self) -> Wrote {
+        Wrote {
+            revision: self.revision,
+            kind: self.kind.to_owned(),
+            name: self.name.to_owned(),
+            uid: self.uid.text(),
+            owners: self.owners.iter().map(Id::text).collect(),
+            deleted: self.deleted,
+        }
+    }
 }
 
 impl<'a> Row<'a> {
@@ -395,17 +425,39 @@ impl<'a> Row<'a> {
             steps.push((Part::take(bytes, self.lexicon)?, take(bytes)?, take(bytes)?));
         }
         let warnings = several(bytes)?;
-        let wrote = if self.flags & WROTE == 0 { None } else { Some(self.wrote(bytes)?) };
+        let wrote = if self.flags & WROTE == 0 { None } else { Some(self.written(bytes)?) };
         let cause = if self.flags & CAUSE == 0 { None } else { Some(take(bytes)?) };
         Some(Some(Told { took, steps, warnings, wrote, cause, trace_id: text(bytes)? }))
     }
 
-    fn wrote(&self, bytes: &mut &'a [u8]) -> Option<Wrote> {
-        let revision = take(bytes)?;
-        let kind = Part::take(bytes, self.lexicon)?.text()?.to_owned();
-        let (name, uid) = (text(bytes)?.to_owned(), Id::take(bytes)?.text());
-        let owners = (0..take(bytes)?).map(|_| Id::take(bytes).map(|id| id.text())).collect::<Option<_>>()?;
-        Some(Wrote { revision, kind, name, uid, owners, deleted: self.flags & DELETED != 0 })
+    fn written(&self, bytes: &mut &'a [u8]) -> Option<Written<'a>> {
+        Some(Written {
+            revision: take(bytes)?,
+            kind: Part::take(bytes, self.lexicon)?.text()?,
+            name: text(bytes)?,
+            uid: Id::take(bytes)?,
+            owners: (0..take(bytes)?).map(|_| Id::take(bytes)).collect::<Option<_>>()?,
+            deleted: self.flags & DELETED != 0,
+        })
+    }
+
+    /// Whether a field of the event is there.
+    pub fn has(&self, field: &str) -> bool {
+        match field {
+            "impersonatedUser" => self.acting.is_some(),
+            "authenticationMetadata" => self.constraint.is_some(),
+            "sourceIPs" => !self.addresses.bytes.is_empty(),
+            "userAgent" => !self.agent.bytes.is_empty(),
+            "objectRef" => self.object.is_some(),
+            "responseStatus" => self.status.is_some(),
+            "requestObject" => self.request.is_some(),
+            "responseObject" => self.response.is_some(),
+            "requestReceivedTimestamp" => self.received.is_some(),
+            "stageTimestamp" => self.reached.is_some(),
+            "annotations" => self.annotations.0 > 0,
+            "trace" => self.flags & TRACE != 0,
+            _ => true,
+        }
     }
 
     /// What it was about.
@@ -448,7 +500,7 @@ impl<'a> Row<'a> {
                     took: told.took,
                     steps: steps.collect::<Option<_>>()?,
                     warnings: told.warnings,
-                    wrote: told.wrote,
+                    wrote: told.wrote.map(|written| written.wrote()),
                     cause: told.cause,
                     trace_id: told.trace_id.to_owned(),
                 }))

@@ -169,7 +169,7 @@ impl Found {
     fn matching_here(&self, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
         let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(Vec::new()) };
         let vague = is_vague(filter);
-        let mut asked = filter.expression.as_ref().map(|expression| (expression, Canvas::new(expression.fields())));
+        let mut asked = filter.expression.as_ref().map(|expression| (expression, Canvas::new(expression.reads())));
         let mut keep = |bytes: &[u8]| {
             if let Some((expression, canvas)) = &mut asked {
                 let row = Row::read(bytes, &self.lexicon)?;

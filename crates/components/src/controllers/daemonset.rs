@@ -46,7 +46,7 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
     context.run(Controller {
         writer: Writer::new(client.clone(), &sets),
         revisions: Revisions { writer: Writer::new(client.clone(), &history), informer: history },
-        control: PodControl::new(client, &pods, recorder),
+        control: PodControl::new(client, &pods, recorder, context.clock.clone()),
         nodes: context.watches.of(),
         sets,
         pods,

@@ -54,7 +54,7 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
     let recorder = context.recorder(client.clone(), ACCOUNT);
     context.run(Controller {
         writer: Writer::new(client.clone(), &jobs),
-        control: PodControl::new(client, &pods, recorder),
+        control: PodControl::new(client, &pods, recorder, context.clock.clone()),
         jobs,
         pods,
         clock: context.clock.clone(),

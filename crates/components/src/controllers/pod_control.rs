@@ -13,13 +13,14 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use crate::{
+    clock::Clock,
     events::{EventType, ObjectReference, Recorder},
     runtime::{Error, Informer, Propagation, Writer, cause},
 };
 
 /// How many requests of one owner may be under way at once. Enough that the server can commit many together; with more they only wait in
 /// memory, and everybody else waits behind them.
-const IN_FLIGHT: usize = 64;
+const IN_FLIGHT: usize = 32;
 
 /// Creates and deletes Pods.
 #[derive(Clone)]
@@ -28,6 +29,7 @@ pub struct PodControl {
     pub writer: Writer<Pod>,
     /// Records it.
     pub recorder: Recorder,
+    clock: Clock,
 }
 
 /// A Pod as its template wants it, to be named by the server.
@@ -96,8 +98,8 @@ impl InFlight {
 
 impl PodControl {
     /// A control that writes as `client`.
-    pub fn new(client: Client, pods: &Informer<Pod>, recorder: Recorder) -> Self {
-        PodControl { writer: Writer::new(client, pods), recorder }
+    pub fn new(client: Client, pods: &Informer<Pod>, recorder: Recorder, clock: Clock) -> Self {
+        PodControl { writer: Writer::new(client, pods), recorder, clock }
     }
 
     /// Creates `count` Pods that differ only in the name the server gives them. Answers how many it created, and what
@@ -122,6 +124,8 @@ impl PodControl {
     }
 
     async fn create_slowly(&self, owner: &ObjectReference, namespace: &str, bodies: Vec<Vec<u8>>) -> (usize, Result<(), Error>) {
+        // Many at once are to have their nodes before the first of them are run.
+        let _placing = (bodies.len() > IN_FLIGHT).then(|| self.clock.placing());
         let mut created = 0;
         let sizes = rounds(bodies.len());
         let mut bodies = bodies.into_iter();

@@ -156,7 +156,7 @@ pub fn run<K: Replicas>(context: Context) -> futures::future::BoxFuture<'static,
     let recorder = context.recorder(client.clone(), K::ACCOUNT);
     context.run(Controller {
         writer: Writer::new(client.clone(), &sets),
-        control: PodControl::new(client, &pods, recorder),
+        control: PodControl::new(client, &pods, recorder, context.clock.clone()),
         sets,
         pods,
         clock: context.clock.clone(),

@@ -22,9 +22,6 @@ use crate::events::Recorder;
 /// Marks a Pod in the API that only mirrors a static Pod of its node.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// How many statuses of one node may be on their way to the server. A node that starts many Pods at once shall not stand in everybody's way.
-const STATUS_WRITES: usize = 8;
-
 /// What everything on one node shares.
 pub(super) struct Agent {
     pub name: String,
@@ -39,7 +36,7 @@ pub(super) struct Agent {
     /// Images are fetched one after the other.
     pub pulls: tokio::sync::Mutex<()>,
     /// Statuses are written a few at a time.
-    pub status_writes: tokio::sync::Semaphore,
+    pub status_writes: Arc<tokio::sync::Semaphore>,
     /// Whether the runtime knows the node's range of Pod addresses.
     pub network: watch::Sender<bool>,
     /// The range itself, once the node has one.
@@ -77,6 +74,7 @@ pub(super) struct AgentParts {
     pub host_ip: IpAddr,
     pub client: Client,
     pub runtime: Arc<dyn ContainerRuntime>,
+    pub status_writes: Arc<tokio::sync::Semaphore>,
     pub recorder: Recorder,
     pub clock: Clock,
     pub stop: CancellationToken,
@@ -109,7 +107,7 @@ pub(super) fn terminated(status: &ContainerStatus) -> Option<Terminated> {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { name, host_ip, client, runtime, recorder, clock, stop } = parts;
+        let AgentParts { name, host_ip, client, runtime, status_writes, recorder, clock, stop } = parts;
         Arc::new(Self {
             name,
             host_ip,
@@ -120,7 +118,7 @@ impl Agent {
             clock,
             stop,
             pulls: tokio::sync::Mutex::default(),
-            status_writes: tokio::sync::Semaphore::new(STATUS_WRITES),
+            status_writes,
             network: watch::Sender::new(false),
             pod_cidr: Mutex::default(),
             images_changed: tokio::sync::Notify::new(),

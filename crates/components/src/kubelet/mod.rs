@@ -203,6 +203,7 @@ async fn start(
         recorder: Recorder::new(client.clone(), "kubelet", name, context.clock.clone(), stop.clone()),
         client,
         runtime: nodes.runtime(index, name, &context.clock),
+        status_writes: nodes.status_writes(),
         clock: context.clock.clone(),
         stop,
     });

@@ -8,12 +8,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::{KubeletServer, NodeConfig};
 use crate::clock::Clock;
 use crate::cri::mock::MockRuntime;
 use crate::cri::{ContainerRuntime, RuntimeFor};
+
+/// How many statuses of all nodes together may be on their way to the server. Enough that it can commit many at once; nodes that start many
+/// Pods shall not stand in everybody's way.
+const STATUS_WRITES: usize = 32;
 
 /// See the module's description. Clones are the same nodes.
 #[derive(Clone)]
@@ -26,6 +30,7 @@ struct Shared {
     /// Kept here so that they outlive a restart of the kubelets.
     runtimes: Mutex<HashMap<String, Arc<dyn ContainerRuntime>>>,
     servers: Mutex<HashMap<String, KubeletServer>>,
+    status_writes: Arc<Semaphore>,
 }
 
 impl Default for Nodes {
@@ -50,6 +55,7 @@ impl Nodes {
             runtime_for,
             runtimes: Mutex::default(),
             servers: Mutex::default(),
+            status_writes: Arc::new(Semaphore::new(STATUS_WRITES)),
         }))
     }
 
@@ -115,6 +121,10 @@ impl Nodes {
             None => Arc::new(MockRuntime::new(clock.clone(), &format!("10.{}.{}.0/24", 88 + index / 256 % 64, index % 256))),
         });
         made.clone()
+    }
+
+    pub(super) fn status_writes(&self) -> Arc<Semaphore> {
+        self.0.status_writes.clone()
     }
 
     pub(super) fn announce(&self, name: &str, server: KubeletServer) {

@@ -28,6 +28,10 @@ use crate::runtime::{cause, revision_of};
 /// How long after a failed request it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How long a status stands back at most while the scheduler of this process still gives other Pods their nodes. The nodes of a cluster
+/// do not take the time for their work from the scheduler; those that share its machine should not either.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// News from outside.
 #[derive(Debug)]
 pub(super) enum Mail {
@@ -277,8 +281,10 @@ impl Worker {
         }
         self.jobs.push(Box::pin(async move {
             let _busy = agent.clock.busy();
+            let deadline = later(agent.clock.now(), PATIENCE);
             // Never closed, so there is always a turn to come.
             let _turn = agent.status_writes.acquire().await;
+            agent.clock.placed(deadline).await;
             let result = cause::because(seen, api::patch(&agent.client, &path, &patch)).await;
             Report::Written(Box::new(status), result)
         }));

@@ -9,19 +9,19 @@
 //! quick, and must not subscribe to or observe on the same informer.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Weak},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::{
     key::Key,
-    object::{Object, Partial, revision_of},
+    object::{Head, Object, Partial, read, revision_of},
     watch::Sink,
 };
 
@@ -217,7 +217,7 @@ impl<K: Object> Informer<K> {
 
     /// Takes in what the server answered to a write of ours, unless the watch already knows better.
     pub fn observe(&self, object: K) -> Arc<K> {
-        let object = trimmed(object);
+        let object = Arc::new(object);
         let revision = revision_of(object.meta());
         let key = Key::of(object.meta());
         let handlers = self.0.handlers.lock();
@@ -311,41 +311,18 @@ impl<K: Object> Cache<K> {
     }
 }
 
-/// Drops what no component reads and what is the largest part of many objects.
-fn trimmed<K: Object>(mut object: K) -> Arc<K> {
-    object.meta_mut().managed_fields = None;
-    Arc::new(object)
-}
-
 #[derive(Deserialize)]
-#[serde(bound = "K: DeserializeOwned")]
-struct List<K> {
+struct List<'a> {
     metadata: ListMeta,
-    #[serde(default = "Option::default")]
-    items: Option<Vec<K>>,
-}
-
-/// As much of an object as tells whether it is news.
-#[derive(Deserialize)]
-struct Head<'a> {
-    #[serde(borrow)]
-    metadata: HeadMeta<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct HeadMeta<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
     #[serde(borrow, default)]
-    namespace: Cow<'a, str>,
-    #[serde(borrow)]
-    resource_version: Cow<'a, str>,
+    items: Option<Vec<&'a RawValue>>,
 }
 
 impl<K: Object> Sink for Informer<K> {
     fn replace(&self, list: &[u8]) -> Result<String, serde_json::Error> {
-        let list: List<K> = serde_json::from_slice(list)?;
+        let list: List<'_> = serde_json::from_slice(list)?;
+        let objects = list.items.into_iter().flatten().map(|item| read(item.get().as_bytes()).map(Arc::new));
+        let objects = objects.collect::<Result<Vec<Arc<K>>, _>>()?;
         let version = list.metadata.resource_version.unwrap_or_default();
         let revision = version.parse().unwrap_or(0);
         let handlers = self.0.handlers.lock();
@@ -355,8 +332,7 @@ impl<K: Object> Sink for Informer<K> {
             let old = cache.objects.iter().filter(|(_, object)| revision_of(object.meta()) <= revision);
             old.map(|(key, _)| key.clone()).collect()
         };
-        for object in list.items.unwrap_or_default() {
-            let object = trimmed(object);
+        for object in objects {
             let key = Key::of(object.meta());
             gone.remove(&key);
             let mut cache = self.0.cache.write();
@@ -389,7 +365,7 @@ impl<K: Object> Sink for Informer<K> {
             cache.revision = cache.revision.max(revision);
             return Ok(head.metadata.resource_version.into_owned());
         }
-        let object = trimmed(serde_json::from_slice::<K>(object)?);
+        let object = Arc::new(head.read::<K>(object)?);
         let version = object.meta().resource_version.clone().unwrap_or_default();
         let revision = revision_of(object.meta());
         let key = Key::of(object.meta());

@@ -15,7 +15,7 @@ use super::{
     component::Error,
     informer::Informer,
     key::Key,
-    object::{Object, Partial},
+    object::{Object, Partial, read},
 };
 
 /// What happens to what an object owns when it is deleted.
@@ -140,7 +140,7 @@ impl<K: Object + k8s_openapi::Resource + Serialize> Writer<K> {
         };
         match remains(&text)? {
             true => {
-                self.informer.observe(serde_json::from_str(&text)?);
+                self.informer.observe(read(text.as_bytes())?);
             }
             false => self.informer.observe_deletion(&key, uid),
         }
@@ -155,7 +155,7 @@ impl<K: Object + k8s_openapi::Resource + Serialize> Writer<K> {
             .body(body)
             .map_err(kube::Error::HttpError)?;
         let text = self.client.request_text(cause::marked(request)).await?;
-        Ok(self.informer.observe(serde_json::from_str(&text)?))
+        Ok(self.informer.observe(read(text.as_bytes())?))
     }
 }
 

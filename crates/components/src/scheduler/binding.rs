@@ -36,6 +36,7 @@ pub(super) async fn bind(binding: Binding, reporter: &Reporter, clock: &Clock) -
     for plugin in &profile.pre_bind {
         plugin.pre_bind(pod.clone(), node.clone()).await.map_err(|rejection| rejection.by(plugin.name()))?;
     }
+    let _placing = clock.placing();
     for plugin in &profile.bind {
         match plugin.bind(pod.clone(), node.clone()).await {
             Some(result) => {

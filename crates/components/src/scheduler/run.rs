@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::runtime::{cause, revision_of};
 
 /// How many bindings may be under way at once. The API server commits what waits together, so more is faster, up to a point.
-const BINDINGS_IN_FLIGHT: usize = 64;
+const BINDINGS_IN_FLIGHT: usize = 32;
 /// How many decisions are made before other tasks of this thread get their turn.
 const DECISIONS_PER_TURN: usize = 16;
 /// How long waiting Pods are left alone while others keep the loop busy.
@@ -124,7 +124,7 @@ impl Scheduler {
         let mut flushed = self.clock.now();
         let mut deadline = None;
         loop {
-            let busy = self.clock.busy();
+            let busy = self.clock.placing();
             for _ in 0..DECISIONS_PER_TURN {
                 while let Ok(input) = inputs.try_recv() {
                     self.take(input);

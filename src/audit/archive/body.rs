@@ -1,0 +1,118 @@
+//! The body of a request or a response as an expression sees it: of a JSON text only what is read of it becomes a value, the rest is
+//! skipped.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use serde_json::{Map, Value};
+use usher_cel::Reads;
+
+/// Reads a body; `None` if it is damaged.
+pub fn read(json: &[u8], reads: &Reads) -> Option<Value> {
+    let mut text = serde_json::Deserializer::from_slice(json);
+    let value = Picked(reads).deserialize(&mut text).ok()?;
+    text.end().ok()?;
+    Some(value)
+}
+
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+struct Picked<'r>(&'r Reads);
+
+impl<'de> DeserializeSeed<'de> for Picked<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        if self.0.all() {
+            return Value::deserialize(from);
+        }
+        if self.0.only_presence() {
+            return IgnoredAny::deserialize(from).map(|_| Value::Null);
+        }
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Picked<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(Name(name)) = entries.next_key()? {
+            match self.0.field(&name) {
+                Some(reads) => drop(map.insert(name.into_owned(), entries.next_value_seed(Picked(reads))?)),
+                None => drop(entries.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(Value::Object(map))
+    }
+
+    /// A list is gone through or it is not; fields it has none.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        if self.0.members() {
+            while let Some(item) = items.next_element()? {
+                list.push(item);
+            }
+        } else {
+            while items.next_element::<IgnoredAny>()?.is_some() {}
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_read_becomes_a_value() {
+        let body = json!({"kind": "Pod", "metadata": {"name": "a", "labels": {"x": "y"}, "n": 1}, "spec": {"containers": [{"name": "c"}], "list": [1]}});
+        let text = body.to_string();
+        let shown = |source: &str| {
+            let reads = Reads::of(source, "event");
+            read(text.as_bytes(), reads.field("o").unwrap())
+        };
+        assert_eq!(shown("event.o == {}"), Some(body.clone()));
+        assert_eq!(shown("event.o.metadata.name == 'a'"), Some(json!({"metadata": {"name": "a"}})));
+        assert_eq!(shown("has(event.o.spec) && event.o.metadata.n == 1"), Some(json!({"metadata": {"n": 1}, "spec": null})));
+        assert_eq!(shown("event.o.metadata.labels.exists(l, l == 'x')"), Some(json!({"metadata": {"labels": {"x": null}}})));
+        let containers = json!({"spec": {"containers": [{"name": "c"}], "list": []}});
+        assert_eq!(shown("event.o.spec.containers.exists(c, c.name == 'c') && event.o.spec.list.a == 1"), Some(containers));
+        assert_eq!(read(br#"{"a": "#, &Reads::of("event.a == 1", "event")), None);
+        assert_eq!(read(br#"{} {}"#, &Reads::of("event.a == 1", "event")), None);
+    }
+}
