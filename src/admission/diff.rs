@@ -1,9 +1,11 @@
 //! What a step changed, as a JSON Patch that tells people: short where little changed, and never about what nobody wrote by hand
 //! (`managedFields`, `status`).
 
+use std::fmt::Write;
+
 use serde_json::{Map, Value, json};
 
-/// The part of an object that [`patch`] compares, taken before a step runs.
+/// The part of an object that [`follow`] compares, taken before a step runs.
 pub fn snapshot(object: &Value) -> Value {
     let Some(fields) = object.as_object() else { return object.clone() };
     let kept = fields.iter().filter(|(name, _)| *name != "status").map(|(name, value)| {
@@ -19,8 +21,8 @@ pub fn snapshot(object: &Value) -> Value {
     Value::Object(kept.collect())
 }
 
-/// The operations that lead from one object to another; none if nothing changed.
-pub fn patch(before: &Value, after: &Value) -> Vec<Value> {
+/// The operations that lead from one object to another, none if nothing changed. The first is then as the second.
+pub fn follow(before: &mut Value, after: &Value) -> Vec<Value> {
     let mut operations = Vec::new();
     values(before, after, &mut String::new(), &mut operations);
     operations
@@ -38,27 +40,33 @@ pub fn shown(kind: &str, mut operations: Vec<Value>) -> Value {
     operations.into()
 }
 
-fn values(before: &Value, after: &Value, path: &mut String, operations: &mut Vec<Value>) {
+fn values(before: &mut Value, after: &Value, path: &mut String, operations: &mut Vec<Value>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => fields(before, after, path, operations),
         (Value::Array(before), Value::Array(after)) if after.len() >= before.len() => {
             // Where a list grew or an item changed, its items are told one by one; anything else is another list.
             for (index, item) in after.iter().enumerate() {
                 let end = path.len();
-                path.push_str(&format!("/{index}"));
-                match before.get(index) {
+                let _ = write!(path, "/{index}");
+                match before.get_mut(index) {
                     Some(old) => values(old, item, path, operations),
-                    None => operations.push(json!({"op": "add", "path": path, "value": item})),
+                    None => {
+                        operations.push(json!({"op": "add", "path": path, "value": item}));
+                        before.push(item.clone());
+                    }
                 }
                 path.truncate(end);
             }
         }
-        _ if before == after => {}
-        _ => operations.push(json!({"op": "replace", "path": path, "value": after})),
+        (before, after) if before == after => {}
+        (before, after) => {
+            operations.push(json!({"op": "replace", "path": path, "value": after}));
+            *before = after.clone();
+        }
     }
 }
 
-fn fields(before: &Map<String, Value>, after: &Map<String, Value>, path: &mut String, operations: &mut Vec<Value>) {
+fn fields(before: &mut Map<String, Value>, after: &Map<String, Value>, path: &mut String, operations: &mut Vec<Value>) {
     let ignored = |name: &str, path: &str| (path.is_empty() && name == "status") || (path == "/metadata" && name == "managedFields");
     for (name, value) in after {
         if ignored(name, path) {
@@ -67,15 +75,22 @@ fn fields(before: &Map<String, Value>, after: &Map<String, Value>, path: &mut St
         let end = path.len();
         path.push('/');
         path.push_str(&escape(name));
-        match before.get(name) {
+        match before.get_mut(name) {
             Some(old) => values(old, value, path, operations),
-            None => operations.push(json!({"op": "add", "path": path, "value": value})),
+            None => {
+                operations.push(json!({"op": "add", "path": path, "value": value}));
+                before.insert(name.clone(), value.clone());
+            }
         }
         path.truncate(end);
     }
-    for name in before.keys().filter(|name| !after.contains_key(*name) && !ignored(name, path)) {
-        operations.push(json!({"op": "remove", "path": format!("{path}/{}", escape(name))}));
-    }
+    before.retain(|name, _| {
+        let stays = after.contains_key(name) || ignored(name, path);
+        if !stays {
+            operations.push(json!({"op": "remove", "path": format!("{path}/{}", escape(name))}));
+        }
+        stays
+    });
 }
 
 fn escape(name: &str) -> std::borrow::Cow<'_, str> {
@@ -94,7 +109,8 @@ mod tests {
         let before =
             json!({"metadata": {"labels": {"a/b": "1"}, "managedFields": [1]}, "spec": {"list": [{"n": 1}], "gone": 1}, "status": 1});
         let after = json!({"metadata": {"labels": {"a/b": "2", "c": "3"}, "managedFields": [2]}, "spec": {"list": [{"n": 2}, {"n": 3}]}, "status": 2});
-        let operations = patch(&snapshot(&before), &after);
+        let mut followed = snapshot(&before);
+        let operations = follow(&mut followed, &after);
         let expected = json!([
             {"op": "replace", "path": "/metadata/labels/a~1b", "value": "2"},
             {"op": "add", "path": "/metadata/labels/c", "value": "3"},
@@ -106,12 +122,13 @@ mod tests {
         let mut patched = snapshot(&before);
         crate::api::patch::json::apply(&mut patched, &operations.into()).unwrap();
         assert_eq!(patched, snapshot(&after));
-        assert!(patch(&snapshot(&after), &after).is_empty());
+        assert_eq!(followed, snapshot(&after));
+        assert!(follow(&mut followed, &after).is_empty());
     }
 
     #[test]
     fn a_shorter_list_is_another_list_and_a_secret_stays_one() {
-        let operations = patch(&json!({"data": [1, 2]}), &json!({"data": [2]}));
+        let operations = follow(&mut json!({"data": [1, 2]}), &json!({"data": [2]}));
         assert_eq!(operations, [json!({"op": "replace", "path": "/data", "value": [2]})]);
         assert_eq!(shown("Secret", operations), json!([{"op": "replace", "path": "/data", "value": "(hidden)"}]));
     }

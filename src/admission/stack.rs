@@ -50,12 +50,9 @@ impl Stack {
             let result = step.admit(write).await;
             let mut patch = Vec::new();
             if step.is_compared()
-                && let (Some(old), Some(new)) = (&before, &write.object)
+                && let (Some(old), Some(new)) = (&mut before, &write.object)
             {
-                patch = diff::patch(old, new);
-                if !patch.is_empty() {
-                    before = Some(diff::snapshot(new));
-                }
+                patch = diff::follow(old, new);
             }
             match patch.is_empty() || result.is_err() {
                 true => write.context.trace.step("mutate", step.name(), verdict(&result), since),

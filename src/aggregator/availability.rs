@@ -15,7 +15,7 @@ use crate::api::Api;
 use crate::api::options::{DeleteOptions, WriteOptions};
 use crate::api::subresource::set_condition;
 use crate::api::target::Target;
-use crate::object::Object;
+use crate::api::write::Before;
 use crate::registry::bootstrap::api_service;
 use crate::request::{Context, RequestInfo, User};
 use crate::status::Status;
@@ -94,8 +94,8 @@ impl Aggregator {
         }
         let Some(mut target) = target(api, &remote.name) else { return Ok(()) };
         target.subresource = "status".into();
-        let change = |old: Option<&Arc<Object>>| {
-            let mut object = old.map(|object| object.to_value()).unwrap_or_default();
+        let change = |old: Option<&Before>| {
+            let mut object = Before::copy(old);
             crate::object::meta_mut(&mut object).remove("resourceVersion");
             let old = known(&object).filter(|condition| condition["status"] == word);
             let since = old.map_or_else(|| json!(now), |condition| condition["lastTransitionTime"].clone());

@@ -1,18 +1,16 @@
 //! PATCH: which patch it is, and how it makes the new object of the old one. The patches themselves are in [`super::patch`]
 //! and [`super::apply`].
 
-use std::sync::Arc;
-
 use http::{HeaderMap, header};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::negotiate::{self, PatchType};
 use super::options::WriteOptions;
 use super::representation::header_text;
 use super::target::Target;
-use super::write::Written;
+use super::write::{Before, Written};
 use super::{Api, apply, fields, patch};
-use crate::object::{Object, meta, meta_mut};
+use crate::object::{meta, meta_mut};
 use crate::schema::decode::{DecodeError, Expected, FieldValidation, conform, is_of_kind, read_noting};
 use crate::schema::{default, yaml};
 use crate::status::{FieldError, Status};
@@ -37,7 +35,7 @@ impl Api {
         if kind == PatchType::Apply {
             self.check_applied(&target, &patch.body)?;
         }
-        let make = |old: Option<&Arc<Object>>| match kind {
+        let make = |old: Option<&Before>| match kind {
             PatchType::Apply => self.make_applied(&target, old, &patch.body),
             _ => self.make_patched(&target, old, &patch),
         };
@@ -45,33 +43,33 @@ impl Api {
     }
 
     /// The old object with a patch on it, decoded anew so that types and unknown fields are checked.
-    fn make_patched(&self, target: &Target, old: Option<&Arc<Object>>, patch: &Patch) -> Result<Value, Status> {
+    fn make_patched(&self, target: &Target, old: Option<&Before>, patch: &Patch) -> Result<Value, Status> {
         let resource = &target.resource;
-        let old = old.map(|object| (*self.in_version(object, resource)).clone()).unwrap_or_default();
+        let old = old.map_or(&Value::Null, |old| &*old.value);
         let schema = resource.schema();
         let custom = resource.custom.is_some();
         let expected = Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom };
-        let mut new = patched(target, &old, patch, expected)?;
+        let mut new = patched(target, old, patch, expected)?;
         if custom {
             check_custom_kind(resource, &new)?;
         }
         default::apply_defaults(&mut new, resource);
-        check_identity(target, &old, &new)?;
+        check_identity(target, old, &new)?;
         // A patch that does not speak of the resourceVersion is about whatever is there.
-        if meta(&new, "resourceVersion") == meta(&old, "resourceVersion") {
+        if meta(&new, "resourceVersion") == meta(old, "resourceVersion") {
             meta_mut(&mut new).remove("resourceVersion");
         }
         Ok(new)
     }
 
-    fn make_applied(&self, target: &Target, old: Option<&Arc<Object>>, applied: &Value) -> Result<Value, Status> {
+    fn make_applied(&self, target: &Target, old: Option<&Before>, applied: &Value) -> Result<Value, Status> {
         let resource = &*target.resource;
         let schema = resource.schema();
-        let live = old.map(|object| self.in_version(object, resource));
+        let live = old.map(|old| &*old.value);
         let given = meta(applied, "resourceVersion");
         if let Some(old) = old
             && !given.is_empty()
-            && given != old.revision.to_string()
+            && given != old.object.revision.to_string()
         {
             return Err(Status::modified(&resource.group, &resource.plural, &target.name));
         }
@@ -91,7 +89,7 @@ impl Api {
             let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
             return Err(Status::conflict(&resource.group, &resource.plural, &target.name, &why));
         }
-        let mut new = apply::apply(live.as_deref(), applied, &schema, &context)?;
+        let mut new = apply::apply(live, applied, &schema, &context)?;
         if resource.custom.is_none() {
             // What a type leaves out when it is empty is not kept either.
             let expected =
@@ -143,6 +141,25 @@ fn touched(patch: &Value) -> Vec<&str> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Takes what a patch does not reach into out of a patched object. It was read when it was stored and need not be read again.
+fn set_aside(document: &mut Value, patch: &Value) -> Map<String, Value> {
+    let reached: Vec<&str> = match patch {
+        Value::Array(operations) => {
+            let paths = operations.iter().flat_map(|operation| [&operation["path"], &operation["from"]]).filter_map(Value::as_str);
+            paths.map(|path| path.split('/').nth(1).unwrap_or_default()).collect()
+        }
+        patch => touched(patch),
+    };
+    let Some(fields) = document.as_object_mut() else { return Map::new() };
+    // The whole object, a directive about all of its fields, or a name that is written in another way.
+    if reached.iter().any(|field| field.is_empty() || field.starts_with('$') || field.contains('~')) {
+        return Map::new();
+    }
+    let is_apart = |field: &&String| !matches!(field.as_str(), "apiVersion" | "kind") && !reached.contains(&field.as_str());
+    let apart: Vec<String> = fields.keys().filter(is_apart).cloned().collect();
+    apart.into_iter().filter_map(|field| fields.remove_entry(&field)).collect()
 }
 
 /// An object whose name is asked for and not told.
@@ -272,6 +289,7 @@ pub fn patched(target: &Target, old: &Value, patch: &Patch, expected: Expected<'
     if !expected.custom {
         is_of_kind(&document, expected).map_err(invalid)?;
     }
+    let aside = if expected.custom { Map::new() } else { set_aside(&mut document, body) };
     // Nobody owns anything any more, says an empty list, which types leave out.
     let resets_owners = document.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     let (mut new, warnings) = match conform(document, expected, validation) {
@@ -286,6 +304,9 @@ pub fn patched(target: &Target, old: &Value, patch: &Patch, expected: Expected<'
         }
         Ok(read) => read,
     };
+    if let Some(fields) = new.as_object_mut() {
+        fields.extend(aside);
+    }
     for warning in complaints.into_iter().chain(warnings) {
         target.context.trace.warn(warning);
     }
@@ -308,4 +329,24 @@ fn patch_value(document: &mut Value, kind: PatchType, body: &Value, schema: &cra
         PatchType::Apply => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_patch_reaches_into_is_read_again() {
+        let aside = |patch: Value| -> Vec<String> {
+            let mut document = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {}, "status": {}});
+            let aside = set_aside(&mut document, &patch);
+            assert_eq!(document.as_object().map(Map::len), Some(5 - aside.len()));
+            aside.into_iter().map(|(field, _)| field).collect()
+        };
+        assert_eq!(aside(json!({"status": {"phase": "Running"}})), ["metadata", "spec"]);
+        assert_eq!(aside(json!([{"op": "move", "from": "/metadata/labels", "path": "/spec/a/b"}])), ["status"]);
+        for whole in [json!({"$patch": "replace"}), json!([{"op": "replace", "path": ""}]), json!([{"op": "add", "path": "/s~1t"}])] {
+            assert!(aside(whole).is_empty());
+        }
+    }
 }

@@ -11,11 +11,11 @@ use super::options::{DeleteOptions, WriteOptions};
 use super::read::{key, store_error};
 use super::subresource::{Answer, set_condition};
 use super::target::Target;
-use super::write::Written;
+use super::write::{Before, Written};
 use super::{Api, delete, dispatch};
 use crate::admission::Operation;
 use crate::object::selector::LabelSelector;
-use crate::object::{Object, meta, meta_mut};
+use crate::object::{meta, meta_mut};
 use crate::registry::Resource;
 use crate::request::User;
 use crate::status::{FieldError, Status};
@@ -86,9 +86,9 @@ impl Api {
                 ),
             )
         };
-        let make = |old: Option<&Arc<Object>>| {
-            let mut pod = old.map(|o| (*self.in_version(o, &target.resource)).clone()).unwrap_or_default();
-            let stored = old.map(|o| o.revision.to_string()).unwrap_or_default();
+        let make = |old: Option<&Before>| {
+            let mut pod = Before::copy(old);
+            let stored = old.map(|old| old.object.revision.to_string()).unwrap_or_default();
             meta_mut(&mut pod).remove("resourceVersion");
             let name = &target.name;
             if !uid.is_empty() && uid != meta(&pod, "uid") {
@@ -163,10 +163,10 @@ impl Api {
     async fn mark_disrupted(&self, pod: &Target, options: &DeleteOptions) -> Result<(), Status> {
         let status = Target { subresource: "status".into(), ..pod.clone() };
         let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let make = |old: Option<&Arc<Object>>| {
-            let mut value = old.map(|o| (*self.in_version(o, &pod.resource)).clone()).unwrap_or_default();
+        let make = |old: Option<&Before>| {
+            let mut value = Before::copy(old);
             if let Some(old) = old {
-                delete::check_preconditions(&pod.resource, &pod.name, old, &value, options)?;
+                delete::check_preconditions(&pod.resource, &pod.name, &old.object, &value, options)?;
             }
             meta_mut(&mut value).remove("resourceVersion");
             let condition = json!({

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::body::decode_part;
 use super::options::WriteOptions;
 use super::target::Target;
-use super::write::Written;
+use super::write::{Before, Written};
 use super::{Api, fields};
 use crate::admission::Operation;
 use crate::object::{Object, meta, meta_mut};
@@ -99,8 +99,8 @@ impl Api {
         target: &Target,
         change: &(dyn Fn(&mut Value) -> Result<(), Status> + Send + Sync),
     ) -> Result<Written, Status> {
-        let make = |old: Option<&Arc<Object>>| {
-            let mut object = old.map(|o| (*self.in_version(o, &target.resource)).clone()).unwrap_or_default();
+        let make = |old: Option<&Before>| {
+            let mut object = Before::copy(old);
             meta_mut(&mut object).remove("resourceVersion");
             change(&mut object)?;
             Ok(object)

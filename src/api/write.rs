@@ -35,8 +35,23 @@ pub struct Written {
     pub created: bool,
 }
 
+/// What an update finds, in the version of the request.
+pub struct Before {
+    /// The object.
+    pub object: Arc<Object>,
+    /// The object, read: once, however many look at it on the way.
+    pub value: Arc<Value>,
+}
+
+impl Before {
+    /// The object, to change; null if there is none.
+    pub fn copy(before: Option<&Before>) -> Value {
+        before.map(|before| (*before.value).clone()).unwrap_or_default()
+    }
+}
+
 /// How an update makes the new object of the old one. Called again with a newer one when somebody else was quicker.
-pub type Make<'a> = &'a (dyn Fn(Option<&Arc<Object>>) -> Result<Value, Status> + Send + Sync);
+pub type Make<'a> = &'a (dyn Fn(Option<&Before>) -> Result<Value, Status> + Send + Sync);
 
 impl Api {
     /// Creates an object that has been decoded and defaulted.
@@ -153,14 +168,15 @@ impl Api {
                     other => return other,
                 }
             };
-            let seen = self.converted_one(old.clone(), resource).await?;
-            let new = match make(Some(&seen)) {
+            let object = self.converted_one(old.clone(), resource).await?;
+            let before = Before { value: self.in_version(&object, resource), object };
+            let new = match make(Some(&before)) {
                 Err(_) if self.convert_wanted(target).await => continue,
                 made => made?,
             };
             // An update that says which revision it is about gets its conflict; one that does not is tried again.
             let given = meta(&new, "resourceVersion").to_owned();
-            match self.update_once(target, &old, &seen, new).await? {
+            match self.update_once(target, &old, before, new).await? {
                 Some(written) => return Ok(written),
                 None if !given.is_empty() && given != "0" => return Err(Status::modified(&resource.group, &resource.plural, &target.name)),
                 None => {}
@@ -176,10 +192,10 @@ impl Api {
         authz::verdict(&attributes, &self.reviews.authorizer.decide(&attributes).await)
     }
 
-    /// One try on what is stored, which `seen` is in the version of the request; `None` if somebody else was quicker.
-    async fn update_once(&self, target: &Target, old: &Arc<Object>, seen: &Arc<Object>, mut new: Value) -> Result<Option<Written>, Status> {
+    /// One try on what is stored; `None` if somebody else was quicker.
+    async fn update_once(&self, target: &Target, old: &Arc<Object>, before: Before, mut new: Value) -> Result<Option<Written>, Status> {
         let resource = &target.resource;
-        let before = self.in_version(seen, resource);
+        let Before { object: seen, value: before } = before;
         check_preconditions(target, old, &before, &new)?;
         let phase = Phase::of(&target.subresource);
         // Mutating admission sees an object, or a status, as it was sent: what such a write cannot change is put back behind it.
@@ -236,7 +252,7 @@ impl Api {
         }
         // An update that changes nothing is none: no revision, no event.
         if *bytes == *old.stored() {
-            return Ok(Some(Written { object: seen.clone(), created: false }));
+            return Ok(Some(Written { object: seen, created: false }));
         }
         let expect = Expect::Revision(old.revision);
         // The last finalizer is gone from an object that waited for it: this update is its deletion.
@@ -396,7 +412,7 @@ pub fn check_name(wanted: &str, given: &str) -> Result<(), Status> {
 }
 
 /// What an update puts in the place of what is there, or of nothing.
-pub fn replacement(target: &Target, old: Option<&Arc<Object>>, object: &Value) -> Result<Value, Status> {
+pub fn replacement(target: &Target, old: Option<&Before>, object: &Value) -> Result<Value, Status> {
     let resource = &target.resource;
     let mut object = object.clone();
     if old.is_some() {

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::api::Api;
 use crate::api::options::WriteOptions;
 use crate::api::target::Target;
-use crate::object::{Object, meta};
+use crate::api::write::Before;
+use crate::object::meta;
 use crate::registry::bootstrap::{Settings, objects};
 use crate::request::{Context, RequestInfo, User};
 use crate::status::Status;
@@ -59,8 +60,8 @@ async fn make(api: &Api, user: &Arc<User>, mut object: Value) -> Result<(), Stri
             // A create leaves the status out; what a fresh server says of these objects is written as whoever watches over them would.
             let Some(status) = status.filter(|status| written.object.value().get("status") != Some(status)) else { return Ok(()) };
             let target = Target { subresource: "status".into(), ..target };
-            let with_status = |old: Option<&Arc<Object>>| {
-                let mut object = old.map(|object| object.to_value()).unwrap_or_default();
+            let with_status = |old: Option<&Before>| {
+                let mut object = Before::copy(old);
                 object["status"] = status.clone();
                 Ok(object)
             };

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::Api;
 use crate::api::options::{DeleteOptions, WriteOptions};
 use crate::api::target::Target;
+use crate::api::write::Before;
 use crate::object::{Object, meta};
 use crate::registry::{Registry, Resource, custom::resources_of_definition};
 use crate::request::{Context, RequestInfo, User};
@@ -132,8 +133,8 @@ async fn clean_up(api: &Api, definition: &Value) -> Result<(), crate::status::St
     }
     let Some(definitions) = api.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions") else { return Ok(()) };
     let one = target(definitions, "", meta(definition, "name"));
-    let released = |old: Option<&Arc<Object>>| {
-        let mut object = old.map(|object| object.to_value()).unwrap_or_default();
+    let released = |old: Option<&Before>| {
+        let mut object = Before::copy(old);
         let metadata = crate::object::meta_mut(&mut object);
         metadata.remove("resourceVersion");
         if let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {

@@ -203,8 +203,8 @@ impl Run<'_> {
         let changed = write.object.as_ref() != Some(&object);
         let mut detail = json!({"binding": &*binding.name, "cost": cost});
         if changed {
-            detail["patch"] = diff::shown(&write.resource.kind, diff::patch(write.object(), &object));
-            write.object = Some(object);
+            let mut before = write.object.replace(object).unwrap_or_default();
+            detail["patch"] = diff::shown(&write.resource.kind, diff::follow(&mut before, write.object()));
             write.reinvocation.policies.changed();
             write.reinvocation.wanted = true;
         }

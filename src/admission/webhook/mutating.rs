@@ -120,11 +120,11 @@ impl MutatingAdmissionWebhook {
             ordered(&value, &["configuration", "webhook", "patch", "patchType"]),
         );
         let verdict = if changed { "mutated" } else { "allowed" };
-        let told = match (patch, &before, &write.object) {
+        let told = match (patch, before, &write.object) {
             _ if !changed => json!({}),
             // As it came, unless it is a merge patch or about what must not be told.
             (Value::Array(operations), ..) => json!({"patch": diff::shown(&write.resource.kind, operations)}),
-            (_, Some(before), Some(after)) => json!({"patch": diff::shown(&write.resource.kind, diff::patch(before, after))}),
+            (_, Some(mut before), Some(after)) => json!({"patch": diff::shown(&write.resource.kind, diff::follow(&mut before, after))}),
             _ => json!({}),
         };
         write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, told));
