@@ -481,7 +481,7 @@ async fn conflicts_failed_creations_and_cut_watches_only_delay_the_work() {
 async fn of_two_processes_one_leads_and_the_other_takes_over() {
     let cluster = cluster("none").await;
     let process = |name: &str| {
-        let options = Options { leader_election: Some(LeaderElection::new("kube-controller-manager", name)), ..Options::default() };
+        let options = Options { leader_election: Some(LeaderElection::new(name)), ..Options::default() };
         let clients = Arc::new(Clients(cluster.server.router()));
         usher_components::start(&"job,cronjob".parse().unwrap(), clients, cluster.clock.clone(), options).unwrap()
     };

@@ -79,11 +79,14 @@ enum Command {
     #[command(subcommand, after_help = clock::EXAMPLES)]
     Clock(clock::Clock),
     /// Run the controllers against the server of a kubeconfig.
-    Controllers(components::Component),
+    #[command(after_help = components::CONTROLLERS_EXAMPLES)]
+    Controllers(components::Controllers),
     /// Run the scheduler against the server of a kubeconfig.
-    Scheduler(components::Component),
-    /// Run kubelets on the mock runtime against the server of a kubeconfig.
-    Kubelet(components::Component),
+    #[command(after_help = components::SCHEDULER_EXAMPLES)]
+    Scheduler(components::Scheduler),
+    /// Run kubelets against the server of a kubeconfig, on the mock runtime or on a real one.
+    #[command(after_help = components::KUBELET_EXAMPLES)]
+    Kubelet(components::Kubelet),
     /// Print the versions of this program and of the API it serves.
     Version,
     /// Print a completion script for a shell.
@@ -108,9 +111,9 @@ pub fn main() -> ExitCode {
         Command::Get(command) => command.run(),
         Command::Cel(command) => command.run(),
         Command::Clock(command) => command.run(),
-        Command::Controllers(command) => command.run(&[]),
-        Command::Scheduler(command) => command.run(&["scheduler"]),
-        Command::Kubelet(command) => command.run(&["kubelet"]),
+        Command::Controllers(command) => command.run(),
+        Command::Scheduler(command) => command.run(),
+        Command::Kubelet(command) => command.run(),
         Command::Version => output::line(&format!("usher {}\nKubernetes API {}", crate::version::USHER, crate::version::KUBERNETES)),
         Command::Completion(command) => command.run(),
     };

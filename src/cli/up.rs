@@ -215,6 +215,9 @@ pub struct Up {
     /// How many nodes to run on the mock runtime [default: 1]
     #[arg(long, value_name = "N", env = "USHER_NODES")]
     pub nodes: Option<usize>,
+    /// A directory of manifests whose Pods every node runs without being asked by the API
+    #[arg(long, value_name = "DIR", env = "USHER_POD_MANIFEST_PATH")]
+    pub pod_manifest_path: Option<PathBuf>,
     /// Which components run in this process: all, none, or a list such as *,-scheduler [default: all]
     #[arg(long, value_name = "LIST", env = "USHER_COMPONENTS")]
     pub components: Option<String>,
@@ -296,6 +299,7 @@ impl Up {
             audit_store_max_age: self.audit_store_max_age.or(file.audit_store_max_age),
             otlp_endpoint: self.otlp_endpoint.or(file.otlp_endpoint),
             nodes: self.nodes.or(file.nodes),
+            pod_manifest_path: self.pod_manifest_path.or(file.pod_manifest_path),
             components: self.components.or(file.components),
             event_ttl: self.event_ttl.or(file.event_ttl),
             virtual_clock: self.virtual_clock.or(file.virtual_clock),
@@ -350,6 +354,7 @@ impl Up {
         };
         builder.components = self.components.clone().unwrap_or_else(|| "all".into());
         builder.nodes = self.nodes.unwrap_or(1);
+        builder.pod_manifest_path = self.pod_manifest_path.clone();
         if let Some(ttl) = &self.event_ttl {
             builder.event_ttl = parse_duration(ttl).ok_or_else(|| format!("--event-ttl takes a duration such as 1h30m, not {ttl:?}"))?;
         }

@@ -15,7 +15,8 @@ use identity::Identity;
 use tokio_util::sync::CancellationToken;
 use usher_components::clock::Clock;
 use usher_components::controllers::certificates::CertificateAuthority;
-use usher_components::kubelet::Nodes;
+use usher_components::kubelet::{NodeConfig, Nodes};
+use usher_components::runtime::LeaderElection;
 use usher_components::{ClientFor, Options as ComponentOptions, Selection};
 
 use crate::admission::{self, Cluster};
@@ -62,6 +63,8 @@ pub struct Builder {
     pub components: String,
     /// How many nodes on the mock runtime.
     pub nodes: usize,
+    /// A directory of manifests whose Pods every node runs without being asked.
+    pub pod_manifest_path: Option<PathBuf>,
     /// Where credentials come from.
     pub identity: identity::Settings,
     /// Which admission plugins run, and with what.
@@ -84,6 +87,7 @@ impl Default for Builder {
             tls: None,
             components: "none".into(),
             nodes: 0,
+            pod_manifest_path: None,
             identity: identity::Settings::default(),
             admission: admission::registry::Settings::default(),
             audit: audit::Settings::default(),
@@ -142,7 +146,8 @@ impl Builder {
         let hosts: Vec<String> = self.listen.iter().filter(|a| !a.ip().is_unspecified()).map(|a| a.ip().to_string()).collect();
         let pki = Pki::open(pki_directory.as_deref(), &hosts).map_err(fail)?;
         let identity = Identity::assemble(&self.identity, &pki, &state, &self.clock).await.map_err(fail)?;
-        let nodes = Nodes::mock(self.nodes);
+        let nodes = Nodes::new(NodeConfig { static_pod_path: self.pod_manifest_path.clone(), ..NodeConfig::default() }, None);
+        nodes.add_numbered(self.nodes);
         let registry = Arc::new(Registry::new());
         let cleanup = definitions::observe(&state, &registry).await.map_err(|e| fail(e.to_string()))?;
         let cluster = Cluster::over(state.clone(), registry.clone(), self.clock.clone()).await.map_err(|e| fail(e.to_string()))?;
@@ -232,6 +237,8 @@ impl Builder {
         let options = ComponentOptions {
             root_ca: Some(pki.ca.clone()),
             cluster_signing: Some(Arc::new(signing)),
+            // Several servers share an etcd; each of its components runs in one of them.
+            leader_election: matches!(self.store, StoreChoice::Etcd(_)).then(|| LeaderElection::new(process_identity())),
             nodes,
             ..ComponentOptions::default()
         };
@@ -241,6 +248,12 @@ impl Builder {
         gateway.health.ready();
         Ok(Server { gateway, identity, components, router, pki, address, stop, serving })
     }
+}
+
+/// This process among those that could do the same: its machine, and something that no other has.
+pub fn process_identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }
 
 /// A running server.
@@ -296,6 +309,8 @@ impl Server {
     /// Stops: no new connections, watches end, requests are drained, the store is closed.
     pub async fn stop(mut self) {
         self.gateway.health.stopping();
+        // While the door still stands.
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.components.resign()).await;
         self.stop.cancel();
         if let Some(serving) = self.serving.take() {
             let _ = serving.await;

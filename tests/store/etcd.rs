@@ -329,3 +329,55 @@ fn certificates(directory: &Path) {
         std::fs::write(directory.join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_servers_over_one_etcd_one_runs_the_components_and_the_other_takes_over() {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::coordination::v1::Lease;
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::Api;
+    use kube::api::{Patch, PatchParams, PostParams};
+    use serde_json::json;
+
+    let Some(etcd) = Etcd::start() else { return };
+    drop(etcd.connect("/usher").await);
+    let start = || {
+        let mut builder = usher::Server::builder();
+        builder.store = usher::server::StoreChoice::Etcd(etcd.options("/usher"));
+        builder.components = "all".into();
+        builder.nodes = 1;
+        async { builder.start().await.unwrap() }
+    };
+    let scaled_to = async |server: &usher::Server, wanted: i32| {
+        for _ in 0..600 {
+            let deployment = Api::<Deployment>::default_namespaced(server.client()).get("web").await.unwrap();
+            if deployment.status.is_some_and(|status| status.ready_replicas == Some(wanted)) {
+                let pods = Api::<Pod>::default_namespaced(server.client()).list(&Default::default()).await.unwrap().items;
+                assert_eq!(pods.len(), wanted as usize, "and none too many");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the Deployment does not get {wanted} Pods");
+    };
+    let (first, second) = (start().await, start().await);
+    let web =
+        serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "example.com/web:1"}]}}}}))
+        .unwrap();
+    Api::<Deployment>::default_namespaced(second.client()).create(&PostParams::default(), &web).await.unwrap();
+    scaled_to(&second, 3).await;
+    let leases = Api::<Lease>::namespaced(second.client(), "kube-system");
+    for (lease, component) in [("kube-controller-manager", "replicaset-controller"), ("kube-scheduler", "scheduler")] {
+        assert!(leases.get(lease).await.unwrap().spec.unwrap().holder_identity.is_some());
+        let runs = [&first, &second].map(|server| server.components.running().contains(&component));
+        assert!(runs[0] != runs[1], "{component}: {runs:?}");
+    }
+    let leads = first.components.running().contains(&"replicaset-controller");
+    let (leader, other) = if leads { (first, second) } else { (second, first) };
+    leader.stop().await;
+    let deployments = Api::<Deployment>::default_namespaced(other.client());
+    deployments.patch("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 5}}))).await.unwrap();
+    scaled_to(&other, 5).await;
+    other.stop().await;
+}

@@ -13,7 +13,7 @@ use crate::{
 pub struct Options {
     /// Who lists and watches for the shared caches.
     pub watch_identity: Identity,
-    /// Whether several processes compete for running the components.
+    /// Whether several processes could run these components, and one of them shall.
     pub leader_election: Option<LeaderElection>,
     /// The certificate authority of the server, in PEM, for `kube-root-ca.crt`. Without it that is not published.
     pub root_ca: Option<String>,

@@ -36,7 +36,7 @@ use crate::runtime::{Entry, Selectable};
 
 /// All controllers, in the order in which they start.
 pub fn entries() -> Vec<Entry> {
-    let entry = |name, aliases, run| Entry { names: Selectable { name, aliases, controller: true }, run };
+    let entry = |name, aliases, run| Entry { names: Selectable { name, aliases, controller: true }, lease: "kube-controller-manager", run };
     vec![
         entry("deployment-controller", &["deployment"], deployment::run),
         entry("replicaset-controller", &["replicaset"], replicaset::run::<ReplicaSet>),

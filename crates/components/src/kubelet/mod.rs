@@ -27,7 +27,7 @@ pub mod status;
 mod worker;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -65,6 +65,8 @@ pub struct NodeConfig {
     pub kubelet_version: String,
     /// A directory of manifests that the node runs without being asked by the API.
     pub static_pod_path: Option<PathBuf>,
+    /// The address of the first node; the others follow it, as in one network.
+    pub first_ip: IpAddr,
 }
 
 impl Default for NodeConfig {
@@ -79,6 +81,7 @@ impl Default for NodeConfig {
             taints: Vec::new(),
             kubelet_version: "v1.37.0".into(),
             static_pod_path: None,
+            first_ip: Ipv4Addr::new(172, 18, 0, 2).into(),
         }
     }
 }
@@ -90,6 +93,8 @@ impl Default for NodeConfig {
 pub fn entry() -> Entry {
     Entry {
         names: Selectable { name: "kubelet", aliases: &["kubelets", "nodes"], controller: false },
+        // The nodes of several replicas of a server are the same ones: they are run where the controllers are.
+        lease: "kube-controller-manager",
         run: |context| {
             Box::pin(async move {
                 let nodes = context.options.nodes.clone();
@@ -99,10 +104,13 @@ pub fn entry() -> Entry {
     }
 }
 
-/// The address of the n-th node of a process: one network, as the nodes of a `kind` cluster have.
-fn host_ip(index: usize) -> IpAddr {
+/// The address of the n-th node after `first`.
+fn host_ip(first: IpAddr, index: usize) -> IpAddr {
     let offset = u32::try_from(index).unwrap_or_default();
-    IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(172, 18, 0, 2)).wrapping_add(offset)))
+    match first {
+        IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).wrapping_add(offset)).into(),
+        IpAddr::V6(first) => Ipv6Addr::from(u128::from(first).wrapping_add(offset.into())).into(),
+    }
 }
 
 type Agents = Arc<RwLock<HashMap<String, Arc<Agent>>>>;
@@ -199,7 +207,7 @@ async fn start(
     let stop = context.stop.child_token();
     let agent = Agent::new(AgentParts {
         name: name.to_owned(),
-        host_ip: host_ip(index),
+        host_ip: host_ip(nodes.config().first_ip, index),
         recorder: Recorder::new(client.clone(), "kubelet", name, context.clock.clone(), stop.clone()),
         client,
         runtime: nodes.runtime(index, name, &context.clock),

@@ -63,10 +63,13 @@ impl Nodes {
     #[must_use]
     pub fn mock(count: usize) -> Self {
         let nodes = Self::default();
-        for number in 1..=count {
-            nodes.add(&format!("node-{number}"));
-        }
+        nodes.add_numbered(count);
         nodes
+    }
+
+    /// Adds `node-1`, `node-2`, … up to `count`.
+    pub fn add_numbered(&self, count: usize) {
+        (1..=count).for_each(|number| self.add(&format!("node-{number}")));
     }
 
     /// Adds a node. One that is there already stays as it is.

@@ -1,4 +1,4 @@
-//! Leader election by Lease: of several processes that could run the components, one does.
+//! Leader election by Lease: of several processes that could run the same components, one does.
 //!
 //! The holder renews its Lease; the others look at it every now and then, and take it over when it has not been
 //! renewed for as long as it says. A holder that cannot renew in time stops its components before another may start.
@@ -18,13 +18,11 @@ use kube::{
 use super::component::Error;
 use crate::clock::{Clock, later};
 
-/// Which Lease, and who wants it.
+/// Who stands for election, and how. The name of the Lease is up to what is to be run ([`super::Entry::lease`]).
 #[derive(Clone, Debug)]
 pub struct LeaderElection {
     /// The Lease's namespace, usually `kube-system`.
     pub namespace: String,
-    /// The Lease's name, such as `kube-controller-manager`.
-    pub name: String,
     /// This process, such as `hostname_uuid`.
     pub identity: String,
     /// After how long without renewal others may take over.
@@ -37,10 +35,9 @@ pub struct LeaderElection {
 
 impl LeaderElection {
     /// The times that Kubernetes' own components use.
-    pub fn new(name: impl Into<String>, identity: impl Into<String>) -> Self {
+    pub fn new(identity: impl Into<String>) -> Self {
         LeaderElection {
             namespace: "kube-system".into(),
-            name: name.into(),
             identity: identity.into(),
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
@@ -89,16 +86,17 @@ fn decide(lease: Option<&LeaseSpec>, unchanged_since: Timestamp, election: &Lead
 /// One process's part in an election.
 pub struct Candidate {
     api: Api<Lease>,
+    lease: &'static str,
     election: LeaderElection,
     clock: Clock,
     seen: Option<(LeaseSpec, Timestamp)>,
 }
 
 impl Candidate {
-    /// A candidate that does not hold anything yet.
-    pub fn new(client: Client, election: LeaderElection, clock: Clock) -> Self {
+    /// A candidate for `lease`, which does not hold it yet.
+    pub fn new(client: Client, lease: &'static str, election: LeaderElection, clock: Clock) -> Self {
         let api = Api::namespaced(client, &election.namespace);
-        Candidate { api, election, clock, seen: None }
+        Candidate { api, lease, election, clock, seen: None }
     }
 
     /// Waits until this process holds the Lease.
@@ -108,7 +106,7 @@ impl Candidate {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::debug!(lease = %self.election.name, %error, "the Lease cannot be had")
+                    tracing::debug!(lease = self.lease, %error, "the Lease cannot be had")
                 }
             }
             self.clock.sleep(self.election.retry_period).await;
@@ -126,7 +124,7 @@ impl Candidate {
                 Ok(Ok(true)) => renewed = self.clock.now(),
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => {
-                    tracing::debug!(lease = %self.election.name, %error, "the Lease could not be renewed");
+                    tracing::debug!(lease = self.lease, %error, "the Lease could not be renewed");
                     if left.is_zero() {
                         return;
                     }
@@ -140,14 +138,14 @@ impl Candidate {
     pub async fn release(&mut self) {
         // The last renewal may still be on its way and win; then it must be tried again.
         for _ in 0..3 {
-            let Ok(Some(mut lease)) = self.api.get_opt(&self.election.name).await else { return };
+            let Ok(Some(mut lease)) = self.api.get_opt(self.lease).await else { return };
             let Some(spec) = &mut lease.spec else { return };
             if spec.holder_identity.as_deref() != Some(&self.election.identity) {
                 return;
             }
             spec.holder_identity = Some(String::new());
             spec.lease_duration_seconds = Some(1);
-            match self.api.replace(&self.election.name, &PostParams::default(), &lease).await.map_err(Error::from) {
+            match self.api.replace(self.lease, &PostParams::default(), &lease).await.map_err(Error::from) {
                 Err(error) if error.is_conflict() => {}
                 // If it fails, the others wait for as long as the Lease says.
                 _ => return,
@@ -158,7 +156,7 @@ impl Candidate {
     async fn attempt(&mut self) -> Result<bool, Error> {
         // A clock that is moved by hand waits for renewals, so that no Lease runs out only because it moves fast.
         let _busy = self.clock.busy();
-        let lease = self.api.get_opt(&self.election.name).await?;
+        let lease = self.api.get_opt(self.lease).await?;
         let now = self.clock.now();
         let spec = lease.as_ref().and_then(|lease| lease.spec.clone());
         let since = match (&self.seen, &spec) {
@@ -172,10 +170,10 @@ impl Candidate {
         let written = match lease {
             Some(mut lease) => {
                 lease.spec = Some(spec);
-                self.api.replace(&self.election.name, &PostParams::default(), &lease).await
+                self.api.replace(self.lease, &PostParams::default(), &lease).await
             }
             None => {
-                let metadata = ObjectMeta { name: Some(self.election.name.clone()), ..ObjectMeta::default() };
+                let metadata = ObjectMeta { name: Some(self.lease.to_owned()), ..ObjectMeta::default() };
                 self.api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
             }
         };
@@ -193,7 +191,7 @@ mod tests {
     use super::*;
 
     fn election() -> LeaderElection {
-        LeaderElection::new("kube-controller-manager", "me")
+        LeaderElection::new("me")
     }
 
     fn held_by(holder: &str) -> LeaseSpec {

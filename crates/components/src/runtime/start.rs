@@ -16,7 +16,7 @@ use super::{
     client::{ClientFor, Identity},
     component::Component,
     driver,
-    leader::{Candidate, LeaderElection},
+    leader::Candidate,
     metrics::Metrics,
     selection::{Selectable, Selection, Unknown},
     watches::Watches,
@@ -28,6 +28,8 @@ use crate::{Options, clock::Clock, events::Recorder};
 pub struct Entry {
     /// Its names.
     pub names: Selectable,
+    /// The Lease that whoever runs it holds where several processes could: that of `kube-controller-manager` or of `kube-scheduler`.
+    pub lease: &'static str,
     /// Runs it until the context's `stop`.
     pub run: fn(Context) -> BoxFuture<'static, ()>,
 }
@@ -73,7 +75,7 @@ struct Shared {
     context: Context,
     entries: Vec<Entry>,
     running: Mutex<BTreeMap<&'static str, Running>>,
-    election: Mutex<Option<JoinHandle<()>>>,
+    elections: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Running {
@@ -89,8 +91,8 @@ impl Drop for Shared {
 
 /// Starts the components that `selection` names, among `entries`.
 ///
-/// Must be called within a Tokio runtime. It returns at once; with a leader election the components start when this
-/// process has become the leader, and stop when it no longer is.
+/// Must be called within a Tokio runtime. It returns at once; with a leader election the components of a Lease start when this
+/// process has become its holder, and stop when it no longer is.
 pub fn start(
     entries: Vec<Entry>,
     selection: &Selection,
@@ -111,17 +113,26 @@ pub fn start(
         metrics: Arc::default(),
         stop: stop.clone(),
     };
-    let handle = Handle(Arc::new(Shared { context, entries, running: Mutex::default(), election: Mutex::default() }));
-    let chosen = names.into_iter().filter(|entry| selection.includes(entry)).map(|entry| entry.name).collect();
-    match election {
-        None => handle.start_all(chosen),
-        Some(election) => lead(&handle, chosen, Candidate::new(shared_client, election.clone(), clock), election),
+    let handle = Handle(Arc::new(Shared { context, entries, running: Mutex::default(), elections: Mutex::default() }));
+    let mut leases: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
+    for entry in handle.0.entries.iter().filter(|entry| selection.includes(&entry.names)) {
+        leases.entry(entry.lease).or_default().push(entry.names.name);
+    }
+    for (lease, chosen) in leases {
+        match &election {
+            // Nodes alone are nobody else's.
+            Some(election) if chosen != ["kubelet"] => {
+                let client = handle.0.context.client(&Identity::user(format!("system:{lease}"), &[]));
+                lead(&handle, chosen, lease, Candidate::new(client, lease, election.clone(), clock.clone()));
+            }
+            _ => handle.start_all(&chosen),
+        }
     }
     Ok(handle)
 }
 
-/// Runs `chosen` for as long as this process is the leader.
-fn lead(handle: &Handle, chosen: Vec<&'static str>, mut candidate: Candidate, lease: LeaderElection) {
+/// Runs `chosen` for as long as this process holds the Lease.
+fn lead(handle: &Handle, chosen: Vec<&'static str>, lease: &'static str, mut candidate: Candidate) {
     let stop = handle.0.context.stop.clone();
     // Weak, so that the election does not keep alive what it starts.
     let shared = Arc::downgrade(&handle.0);
@@ -131,9 +142,9 @@ fn lead(handle: &Handle, chosen: Vec<&'static str>, mut candidate: Candidate, le
                 () = stop.cancelled() => return,
                 () = candidate.acquire() => {}
             }
-            tracing::info!(lease = %lease.name, identity = %lease.identity, "became leader");
+            tracing::info!(lease, "became leader");
             match shared.upgrade() {
-                Some(shared) => Handle(shared).start_all(chosen.clone()),
+                Some(shared) => Handle(shared).start_all(&chosen),
                 None => return,
             }
             tokio::select! {
@@ -143,18 +154,18 @@ fn lead(handle: &Handle, chosen: Vec<&'static str>, mut candidate: Candidate, le
                 }
                 () = candidate.hold() => {}
             }
-            tracing::warn!(lease = %lease.name, "lost the lead");
+            tracing::warn!(lease, "lost the lead");
             let Some(shared) = shared.upgrade() else {
                 return;
             };
-            Handle(shared).stop_all().await;
+            Handle(shared).stop_these(&chosen).await;
         }
     });
-    *handle.0.election.lock() = Some(election);
+    handle.0.elections.lock().push(election);
 }
 
 impl Handle {
-    fn start_all(&self, names: Vec<&'static str>) {
+    fn start_all(&self, names: &[&'static str]) {
         for name in names {
             // The names come from the entries themselves.
             let _ = self.start(name);
@@ -188,12 +199,28 @@ impl Handle {
 
     /// Stops all components; the caches stay.
     pub async fn stop_all(&self) {
-        let running = std::mem::take(&mut *self.0.running.lock());
-        for running in running.values() {
+        let names: Vec<_> = self.0.running.lock().keys().copied().collect();
+        self.stop_these(&names).await;
+    }
+
+    async fn stop_these(&self, names: &[&'static str]) {
+        let stopped: Vec<Running> = {
+            let mut running = self.0.running.lock();
+            names.iter().filter_map(|name| running.remove(name)).collect()
+        };
+        for running in &stopped {
             running.stop.cancel();
         }
-        for running in running.into_values() {
+        for running in stopped {
             let _ = running.task.await;
+        }
+    }
+
+    /// Stops everything and gives the Leases back, so that another process need not wait until they run out; without any there is
+    /// nothing to give back.
+    pub async fn resign(&self) {
+        if !self.0.elections.lock().is_empty() {
+            self.shutdown().await;
         }
     }
 
@@ -201,8 +228,8 @@ impl Handle {
     pub async fn shutdown(&self) {
         self.stop_all().await;
         self.0.context.stop.cancel();
-        let election = self.0.election.lock().take();
-        if let Some(election) = election {
+        let elections = std::mem::take(&mut *self.0.elections.lock());
+        for election in elections {
             // It gives the Lease back.
             let _ = election.await;
         }

@@ -46,6 +46,7 @@ pub const DEFAULT_SCHEDULER_NAME: &str = "default-scheduler";
 pub fn entry() -> Entry {
     Entry {
         names: Selectable { name: "scheduler", aliases: &["kube-scheduler", DEFAULT_SCHEDULER_NAME], controller: false },
+        lease: "kube-scheduler",
         run: |context| {
             Box::pin(async move {
                 let client = context.client(&Identity::scheduler());
