@@ -18,6 +18,7 @@ mod identity;
 mod kinds;
 mod machinery;
 mod nodes;
+mod processes;
 mod recorded;
 mod store;
 mod subresources;

@@ -25,7 +25,7 @@ pub mod representation;
 pub mod reviews;
 mod scale;
 pub mod strategy;
-mod stream;
+pub mod stream;
 pub(crate) mod subresource;
 pub mod table;
 pub mod target;
@@ -63,6 +63,8 @@ pub struct Api {
     pub reviews: reviews::Reviews,
     /// The kubelets of this process, for logs.
     pub nodes: Nodes,
+    /// Speaks to those of other processes.
+    pub kubelets: stream::Kubelets,
     /// Cluster IPs and node ports.
     pub services: kinds::services::Allocator,
     /// Counted here, shown by `/metrics`.

@@ -28,18 +28,31 @@ const DIAL: Duration = Duration::from_secs(30);
 /// The port of a kubelet that does not say which it has.
 const KUBELET_PORT: u64 = 10250;
 
-/// Which of a node's addresses is tried first.
-const ADDRESSES: &[&str] = &["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+/// Which of a node's addresses is taken: what can be reached without a name server comes first.
+const ADDRESSES: &[&str] = &["InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"];
 
 /// Connections to whom requests are handed on. Whoever answers there has no certificate that anybody could check.
-static CLIENT: LazyLock<Option<reqwest::Client>> = LazyLock::new(|| {
-    let builder = reqwest::Client::builder()
+static CLIENT: LazyLock<Option<reqwest::Client>> = LazyLock::new(|| connections().build().ok());
+
+fn connections() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(DIAL)
-        .tls_danger_accept_invalid_certs(true);
-    builder.build().ok()
-});
+        .tls_danger_accept_invalid_certs(true)
+}
+
+/// Connections to kubelets, which want to see a certificate. Made when the first is asked for something.
+pub struct Kubelets(LazyLock<Option<reqwest::Client>, Box<dyn FnOnce() -> Option<reqwest::Client> + Send>>);
+
+impl Kubelets {
+    /// With a certificate and its key, both PEM.
+    pub fn new(certificate: &str, key: &str) -> Self {
+        let pem = format!("{certificate}\n{key}");
+        let client = move || connections().identity(reqwest::Identity::from_pem(pem.as_bytes()).ok()?).build().ok();
+        Kubelets(LazyLock::new(Box::new(client)))
+    }
+}
 
 /// Where a kubelet listens.
 struct Kubelet {
@@ -51,6 +64,8 @@ struct Kubelet {
 struct Location {
     scheme: &'static str,
     host: String,
+    /// Whether it is a kubelet, which wants to know who asks.
+    kubelet: bool,
 }
 
 impl Api {
@@ -108,15 +123,13 @@ impl Api {
             return Ok(Answer::Response(response));
         }
         let path = format!("/containerLogs/{}/{}/{container}", target.namespace, target.name);
-        let Some(server) = self.nodes.server(node) else {
-            let Kubelet { host, port } = self.kubelet_of(node).await?;
-            let why = match dial(&host, port).await {
-                Err(why) => why,
-                Ok(()) => "a kubelet outside of this process is not asked for logs".into(),
-            };
-            return Err(Status::unclassified(format!("Get \"https://{}{path}\": {why}", joined(&host, port))));
+        let response = match self.nodes.server(node) {
+            Some(server) => server.get(&path, &target.context.query).await.map(Body::new),
+            None => {
+                let pairs = target.context.query.split('&').filter(|pair| pair.split_once('=').is_some_and(|(key, _)| is_of_a_log(key)));
+                self.ask_kubelet(node, &path, &pairs.collect::<Vec<_>>().join("&")).await?
+            }
         };
-        let response = server.get(&path, &target.context.query).await.map(Body::new);
         match response.status().as_u16() {
             200 => Ok(Answer::Response(response)),
             code => {
@@ -126,6 +139,23 @@ impl Api {
                 Err(Status::new(code, reason, String::from_utf8_lossy(&text).trim_end()))
             }
         }
+    }
+
+    /// Asks a kubelet that is not of this process.
+    async fn ask_kubelet(&self, node: &str, path: &str, query: &str) -> Result<Response<Body>, Status> {
+        let Kubelet { host, port } = self.kubelet_of(node).await?;
+        let address = joined(&host, port);
+        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+        let failed = |why: String| Status::unclassified(format!("Get \"https://{address}{path}{query}\": {why}"));
+        dial(&host, port).await.map_err(failed)?;
+        let client = self.kubelets.0.as_ref().ok_or_else(|| failed("no client".into()))?;
+        let url = format!("https://{address}{path}{query}");
+        let answer = client.get(&url).send().await.map_err(|error| failed(explain(&error, address.parse().ok(), &url)))?;
+        let (parts, body) = http::Response::<reqwest::Body>::from(answer).into_parts();
+        let mut response = Response::new(Body::new(body));
+        *response.status_mut() = parts.status;
+        response.headers_mut().extend(parts.headers.get(header::CONTENT_TYPE).map(|kind| (header::CONTENT_TYPE, kind.clone())));
+        Ok(response)
     }
 
     async fn proxy(&self, target: &Target, parts: &Parts, bytes: &[u8]) -> Result<Answer, Status> {
@@ -147,8 +177,8 @@ impl Api {
                     return Ok(Answer::Response(response.map(Body::new)));
                 }
                 match own {
-                    true => Location { scheme: "https", host: joined(&kubelet.host, kubelet.port) },
-                    false => Location { scheme, host: format!("{}:{port}", bracketed(&kubelet.host)) },
+                    true => Location { scheme: "https", host: joined(&kubelet.host, kubelet.port), kubelet: true },
+                    false => Location { scheme, host: format!("{}:{port}", bracketed(&kubelet.host)), kubelet: false },
                 }
             }
         };
@@ -177,7 +207,8 @@ impl Api {
             return Err(Status::new(501, "NotImplemented", "a connection that becomes another protocol is not carried"));
         }
         let unreachable = |why: String| Status::new(503, "ServiceUnavailable", format!("error trying to reach service: {why}"));
-        let Some(client) = &*CLIENT else { return Err(unreachable("no client".into())) };
+        let client = if to.kubelet { &*self.kubelets.0 } else { &*CLIENT };
+        let Some(client) = client else { return Err(unreachable("no client".into())) };
         let url = format!("{}://{}{path}{query}", to.scheme, to.host);
         let mut outgoing = client.request(parts.method.clone(), &url).headers(carried(&parts.headers));
         for (name, value) in [("x-forwarded-uri", asked), ("x-forwarded-proto", "https")] {
@@ -207,7 +238,7 @@ impl Api {
         let address = pod["status"]["podIPs"][0]["ip"].as_str().and_then(|ip| ip.parse::<IpAddr>().ok());
         let Some(address) = address.filter(is_global_unicast) else { return Err(Status::bad_request("address not allowed")) };
         let host = bracketed(&address.to_string());
-        Ok(Location { scheme, host: if port.is_empty() { host } else { format!("{host}:{port}") } })
+        Ok(Location { scheme, host: if port.is_empty() { host } else { format!("{host}:{port}") }, kubelet: false })
     }
 
     /// An endpoint of a Service that is ready and a Pod.
@@ -240,7 +271,7 @@ impl Api {
                 if endpoint["conditions"]["ready"] != false
                     && let Some(address) = self.address_of(namespace, endpoint).await
                 {
-                    return Ok(Location { scheme, host: format!("{}:{number}", bracketed(&address)) });
+                    return Ok(Location { scheme, host: format!("{}:{number}", bracketed(&address)), kubelet: false });
                 }
             }
         }
@@ -382,6 +413,11 @@ fn carried(given: &HeaderMap) -> HeaderMap {
             )
     };
     given.iter().filter(|(name, _)| !stays(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The options of a log that a kubelet is told.
+fn is_of_a_log(key: &str) -> bool {
+    matches!(key, "follow" | "previous" | "sinceSeconds" | "sinceTime" | "timestamps" | "tailLines" | "limitBytes" | "stream")
 }
 
 /// What the options of a log may be.

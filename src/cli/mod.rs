@@ -13,6 +13,7 @@ mod explain;
 mod get;
 mod history;
 mod kubeconfig;
+mod kubelet;
 pub mod output;
 mod store;
 mod trace;
@@ -85,8 +86,8 @@ enum Command {
     #[command(after_help = components::SCHEDULER_EXAMPLES)]
     Scheduler(components::Scheduler),
     /// Run kubelets against the server of a kubeconfig, on the mock runtime or on a real one.
-    #[command(after_help = components::KUBELET_EXAMPLES)]
-    Kubelet(components::Kubelet),
+    #[command(after_help = kubelet::EXAMPLES)]
+    Kubelet(kubelet::Kubelet),
     /// Print the versions of this program and of the API it serves.
     Version,
     /// Print a completion script for a shell.

@@ -16,6 +16,9 @@ use rcgen::{
 const CA_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 365;
 
+/// As whom a server shows itself to kubelets.
+pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 /// The PEM files of a server.
 #[derive(Clone)]
 pub struct Pki {
@@ -35,6 +38,10 @@ pub struct Pki {
     pub admin_key: String,
     /// The key that signs service-account tokens.
     pub service_account_key: String,
+    /// The certificate that the server shows to kubelets in other processes.
+    pub kubelet_client: String,
+    /// Its key.
+    pub kubelet_client_key: String,
     /// The CA that front proxies are known by, and with which the server shows itself to extension servers.
     pub front_proxy_ca: String,
     /// Its key.
@@ -59,6 +66,8 @@ impl Pki {
             pair(directory, "front-proxy-client", || client(&front_proxy_ca, &front_proxy_ca_key, "front-proxy-client", &[]))?;
         let (serving, serving_key) = pair(directory, "apiserver", || serving(&ca, &ca_key, hosts))?;
         let (admin, admin_key) = pair(directory, "admin", || client(&ca, &ca_key, "kubernetes-admin", &["system:masters".into()]))?;
+        let (kubelet_client, kubelet_client_key) =
+            pair(directory, "apiserver-kubelet-client", || client(&ca, &ca_key, KUBELET_CLIENT, &[]))?;
         let (_, service_account_key) = pair(directory, "sa", || {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(text)?;
             Ok((key.public_key_pem(), key.serialize_pem()))
@@ -73,6 +82,8 @@ impl Pki {
             admin,
             admin_key,
             service_account_key,
+            kubelet_client,
+            kubelet_client_key,
             front_proxy_ca,
             front_proxy_ca_key,
             front_proxy_client,
@@ -137,6 +148,15 @@ fn signed(ca: &str, ca_key: &str, params: CertificateParams) -> Result<Made, Str
     let issuer = Issuer::from_ca_cert_pem(ca, KeyPair::from_pem(ca_key).map_err(text)?).map_err(text)?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(text)?;
     let certificate = params.signed_by(&key, &issuer).map_err(text)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// A certificate that nobody vouches for, for a server of which nobody asks that.
+pub fn self_signed(name: &str) -> Result<Made, String> {
+    let mut params = params(name, LEAF_DAYS);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(text)?;
+    let certificate = params.self_signed(&key).map_err(text)?;
     Ok((certificate.pem(), key.serialize_pem()))
 }
 

@@ -169,6 +169,7 @@ impl Builder {
             converter,
             clock: self.clock.clone(),
             nodes: nodes.clone(),
+            kubelets: crate::api::stream::Kubelets::new(&pki.kubelet_client, &pki.kubelet_client_key),
             services: kinds::services::Allocator::default(),
             metrics: crate::api::Metrics::default(),
             shutdown: stop.clone(),

@@ -26,6 +26,8 @@ pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 pub(super) struct Agent {
     pub name: String,
     pub host_ip: IpAddr,
+    /// Where the kubelet's own server is.
+    pub port: u16,
     pub client: Client,
     pub runtime: Arc<dyn ContainerRuntime>,
     /// The runtime's name as container ids carry it: `mock://…`, `containerd://…`.
@@ -72,6 +74,7 @@ impl Known {
 pub(super) struct AgentParts {
     pub name: String,
     pub host_ip: IpAddr,
+    pub port: u16,
     pub client: Client,
     pub runtime: Arc<dyn ContainerRuntime>,
     pub status_writes: Arc<tokio::sync::Semaphore>,
@@ -107,10 +110,11 @@ pub(super) fn terminated(status: &ContainerStatus) -> Option<Terminated> {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { name, host_ip, client, runtime, status_writes, recorder, clock, stop } = parts;
+        let AgentParts { name, host_ip, port, client, runtime, status_writes, recorder, clock, stop } = parts;
         Arc::new(Self {
             name,
             host_ip,
+            port,
             client,
             runtime,
             runtime_name: Mutex::new("mock".into()),

@@ -13,7 +13,7 @@ use super::agent::Agent;
 use super::api::{self, ApiError};
 use super::node::{Facts, LEASE_NAMESPACE, lease, node, node_status};
 use crate::clock::later;
-use crate::cri::v1::{ListImagesRequest, VersionRequest, VersionResponse};
+use crate::cri::v1::{Image, ListImagesRequest, VersionRequest, VersionResponse};
 use crate::events::{EventType, ObjectReference};
 
 /// How often the Lease is renewed: a quarter of its duration.
@@ -98,13 +98,18 @@ impl Heartbeat {
         }
     }
 
+    fn facts<'a>(&'a self, images: &'a [Image]) -> Facts<'a> {
+        let agent = &self.agent;
+        Facts { name: &agent.name, ip: agent.host_ip, port: agent.port, config: &self.config, runtime: &self.runtime, images }
+    }
+
     async fn register(&mut self) -> Result<(), ApiError> {
         if let Ok(version) = self.agent.runtime.version(VersionRequest { version: "0.1.0".into() }).await {
             self.agent.runtime_name.lock().clone_from(&version.runtime_name);
             self.runtime = version;
         }
         let images = self.images().await;
-        let facts = Facts { name: &self.agent.name, ip: self.agent.host_ip, config: &self.config, runtime: &self.runtime, images: &images };
+        let facts = self.facts(&images);
         let wanted = node(&facts, self.agent.clock.now());
         let body = as_object(&wanted, "v1", "Node")?;
         let path = format!("/api/v1/nodes/{}", self.agent.name);
@@ -137,7 +142,7 @@ impl Heartbeat {
     async fn report(&mut self) -> Result<(), ApiError> {
         let now = self.agent.clock.now();
         let images = self.images().await;
-        let facts = Facts { name: &self.agent.name, ip: self.agent.host_ip, config: &self.config, runtime: &self.runtime, images: &images };
+        let facts = self.facts(&images);
         let status = node_status(&facts, &self.known, now);
         let essential = essence(&status);
         if self.reported.as_ref() == Some(&essential) && now < later(self.reported_at, REPORT) {

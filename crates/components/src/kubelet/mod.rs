@@ -27,7 +27,7 @@ pub mod status;
 mod worker;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use parking_lot::RwLock;
 
 pub use agent::MIRROR_ANNOTATION;
-pub use nodes::Nodes;
+pub use nodes::{Nodes, numbered};
 pub use server::{Body, KubeletServer};
 
 use crate::cri::v1::{NetworkConfig, RuntimeConfig, UpdateRuntimeConfigRequest};
@@ -65,8 +65,8 @@ pub struct NodeConfig {
     pub kubelet_version: String,
     /// A directory of manifests that the node runs without being asked by the API.
     pub static_pod_path: Option<PathBuf>,
-    /// The address of the first node; the others follow it, as in one network.
-    pub first_ip: IpAddr,
+    /// The address of the machine that the nodes are on; without one they have addresses of their own, which nobody can reach.
+    pub ip: Option<IpAddr>,
 }
 
 impl Default for NodeConfig {
@@ -81,7 +81,7 @@ impl Default for NodeConfig {
             taints: Vec::new(),
             kubelet_version: "v1.37.0".into(),
             static_pod_path: None,
-            first_ip: Ipv4Addr::new(172, 18, 0, 2).into(),
+            ip: None,
         }
     }
 }
@@ -104,13 +104,10 @@ pub fn entry() -> Entry {
     }
 }
 
-/// The address of the n-th node after `first`.
-fn host_ip(first: IpAddr, index: usize) -> IpAddr {
+/// The address of the n-th node of a process: one network, as the nodes of a `kind` cluster have.
+fn host_ip(index: usize) -> IpAddr {
     let offset = u32::try_from(index).unwrap_or_default();
-    match first {
-        IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).wrapping_add(offset)).into(),
-        IpAddr::V6(first) => Ipv6Addr::from(u128::from(first).wrapping_add(offset.into())).into(),
-    }
+    IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(172, 18, 0, 2)).wrapping_add(offset)))
 }
 
 type Agents = Arc<RwLock<HashMap<String, Arc<Agent>>>>;
@@ -207,7 +204,8 @@ async fn start(
     let stop = context.stop.child_token();
     let agent = Agent::new(AgentParts {
         name: name.to_owned(),
-        host_ip: host_ip(nodes.config().first_ip, index),
+        host_ip: nodes.config().ip.unwrap_or_else(|| host_ip(index)),
+        port: nodes.port(name),
         recorder: Recorder::new(client.clone(), "kubelet", name, context.clock.clone(), stop.clone()),
         client,
         runtime: nodes.runtime(index, name, &context.clock),

@@ -27,6 +27,8 @@ pub struct Facts<'a> {
     pub name: &'a str,
     /// Its address.
     pub ip: IpAddr,
+    /// The port of its kubelet.
+    pub port: u16,
     /// Its configuration.
     pub config: &'a NodeConfig,
     /// Its runtime.
@@ -102,7 +104,7 @@ pub fn node_status(facts: &Facts<'_>, known: &[NodeCondition], now: Timestamp) -
         allocatable: Some(quantities(facts.config)),
         capacity: Some(quantities(facts.config)),
         conditions: Some(conditions(known, now)),
-        daemon_endpoints: Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: 10250 }) }),
+        daemon_endpoints: Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: facts.port.into() }) }),
         images: Some(
             images
                 .into_iter()
@@ -191,7 +193,7 @@ mod tests {
     fn a_node_registers_ready_with_its_capacity_and_labels() {
         let config = NodeConfig { cpu: "8".into(), ..NodeConfig::default() };
         let runtime = VersionResponse { runtime_name: "mock".into(), runtime_version: "1".into(), ..VersionResponse::default() };
-        let facts = Facts { name: "n1", ip: IpAddr::from([172, 18, 0, 2]), config: &config, runtime: &runtime, images: &[] };
+        let facts = Facts { name: "n1", ip: IpAddr::from([172, 18, 0, 2]), port: 10250, config: &config, runtime: &runtime, images: &[] };
         let node = node(&facts, Timestamp::UNIX_EPOCH);
         let status = node.status.unwrap();
         assert_eq!(status.allocatable.unwrap()["cpu"].0, "8");

@@ -19,6 +19,9 @@ use crate::cri::{ContainerRuntime, RuntimeFor};
 /// Pods shall not stand in everybody's way.
 const STATUS_WRITES: usize = 32;
 
+/// The port of a kubelet that is nowhere in particular.
+const KUBELET_PORT: u16 = 10250;
+
 /// See the module's description. Clones are the same nodes.
 #[derive(Clone)]
 pub struct Nodes(Arc<Shared>);
@@ -30,6 +33,7 @@ struct Shared {
     /// Kept here so that they outlive a restart of the kubelets.
     runtimes: Mutex<HashMap<String, Arc<dyn ContainerRuntime>>>,
     servers: Mutex<HashMap<String, KubeletServer>>,
+    ports: Mutex<HashMap<String, u16>>,
     status_writes: Arc<Semaphore>,
 }
 
@@ -55,6 +59,7 @@ impl Nodes {
             runtime_for,
             runtimes: Mutex::default(),
             servers: Mutex::default(),
+            ports: Mutex::default(),
             status_writes: Arc::new(Semaphore::new(STATUS_WRITES)),
         }))
     }
@@ -69,7 +74,7 @@ impl Nodes {
 
     /// Adds `node-1`, `node-2`, … up to `count`.
     pub fn add_numbered(&self, count: usize) {
-        (1..=count).for_each(|number| self.add(&format!("node-{number}")));
+        numbered(count).for_each(|name| self.add(&name));
     }
 
     /// Adds a node. One that is there already stays as it is.
@@ -98,6 +103,15 @@ impl Nodes {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.0.names.borrow().iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Says at which port the kubelet of a node is to be found; before the node is added.
+    pub fn set_port(&self, name: &str, port: u16) {
+        self.0.ports.lock().insert(name.to_owned(), port);
+    }
+
+    pub(super) fn port(&self, name: &str) -> u16 {
+        self.0.ports.lock().get(name).copied().unwrap_or(KUBELET_PORT)
     }
 
     /// The HTTP server of a node's kubelet, if it runs in this process.
@@ -137,6 +151,11 @@ impl Nodes {
     pub(super) fn withdraw(&self, name: &str) {
         self.0.servers.lock().remove(name);
     }
+}
+
+/// The names of nodes that have no other: `node-1`, `node-2`, ….
+pub fn numbered(count: usize) -> impl Iterator<Item = String> {
+    (1..=count).map(|number| format!("node-{number}"))
 }
 
 #[cfg(test)]
