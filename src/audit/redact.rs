@@ -63,8 +63,12 @@ pub fn is_escaped(json: &[u8]) -> bool {
 
 /// The path and query of a request without the credentials that some clients put there.
 pub fn uri(uri: &Uri) -> String {
-    let path = uri.path();
-    let Some(query) = uri.query() else { return path.to_owned() };
+    target(uri.path_and_query().map_or("/", |target| target.as_str()))
+}
+
+/// The same of a text, which need not be one that this server would take.
+pub fn target(text: &str) -> String {
+    let Some((path, query)) = text.split_once('?') else { return text.to_owned() };
     let is_credential = |pair: &str| {
         let key = decode(pair.split('=').next().unwrap_or_default()).to_ascii_lowercase();
         key != "showsecrets" && ["token", "password", "secret", "authorization"].iter().any(|word| key.contains(word))
