@@ -199,7 +199,7 @@ impl GroupResources {
             None => *wanted == info.resource && info.subresource.is_empty(),
             Some(("*", subresource)) => !info.subresource.is_empty() && subresource == info.subresource,
             Some((resource, "*")) => resource == info.resource,
-            Some((resource, subresource)) => resource == info.resource && subresource == info.subresource,
+            Some((resource, subresource)) => !subresource.is_empty() && resource == info.resource && subresource == info.subresource,
         })
     }
 }
@@ -523,5 +523,9 @@ rules:
         assert_eq!(level(&policy, &user, "GET", "/api/v1/pods"), Level::Request);
         assert_eq!(level(&policy, &user, "GET", "/apis/apps/v1/deployments"), Level::Metadata);
         assert_eq!(level(&policy, &user, "GET", "/version"), Level::None);
+        let odd = self::policy("rules:\n- {level: Request, resources: [{resources: ['pods/', '*/*', '/log']}]}").unwrap();
+        for path in ["/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/pods/p/log"] {
+            assert_eq!(level(&odd, &user, "GET", path), Level::None, "{path}");
+        }
     }
 }
