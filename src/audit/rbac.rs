@@ -408,6 +408,37 @@ mod tests {
     }
 
     #[test]
+    fn who_acts_for_others_may_use_each_of_their_attributes_that_the_server_does_not_add() {
+        let mut usage = Usage::of("jane", Options::default());
+        for other in [
+            json!({"username": "joe", "uid": "u1", "groups": ["g", "system:authenticated"], "extra": {"scopes": ["s"]}}),
+            json!({"username": "system:serviceaccount:a:b", "groups": ["system:serviceaccounts", "system:serviceaccounts:a", "h"]}),
+            json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]}),
+        ] {
+            let mut event = event("get", "/version", 200);
+            event.impersonated_user = Some(serde_json::from_value(other).unwrap());
+            usage.see(&event);
+        }
+        // A method without a verb is no use of anything.
+        usage.see(&event("", "/api/v1/namespaces/default/pods/p", 405));
+        assert_eq!(
+            permissions(&usage.roles("jane")).into_iter().collect::<Vec<_>>(),
+            [
+                "cluster: impersonate groups g",
+                "cluster: impersonate groups h",
+                "cluster: impersonate uids.authentication.k8s.io u1",
+                "cluster: impersonate userextras/scopes.authentication.k8s.io s",
+                "cluster: impersonate users joe",
+                "cluster: impersonate users system:anonymous",
+                "namespace a: impersonate serviceaccounts b",
+            ]
+        );
+        assert!(usage.notes().is_empty());
+        usage.see(&event("create", "/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles", 201));
+        assert_eq!(usage.notes().len(), 1);
+    }
+
+    #[test]
     fn what_is_not_of_a_namespace_needs_a_cluster_role() {
         let found = lines(
             Options::default(),
