@@ -352,7 +352,10 @@ impl Secrets {
 
     /// Refusals that quote the whole body, or the whole object.
     fn scrub_quotations(&self, event: &mut Event) {
-        let quotes = |code: u16| self.unread && code == 400 || self.patch && matches!(code, 400 | 422 | 500);
+        // Who may not do it at all is told so without a word of the body.
+        let admitted = event.decision() != "forbid";
+        let unread = |code: u16| self.unread && (matches!(code, 400 | 422 | 500) || code == 403 && admitted);
+        let quotes = |code: u16| unread(code) || self.patch && matches!(code, 400 | 422 | 500);
         let Some(status) = event.response_status.as_mut().filter(|status| quotes(status.code)) else { return };
         status.message = MASK.to_owned();
         for cause in status.details.as_mut().and_then(|d| d.get_mut("causes")).and_then(Value::as_array_mut).into_iter().flatten() {

@@ -183,7 +183,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!((value["kind"].as_str(), value["items"].as_array().unwrap().len()), (Some("EventList"), 2));
         // As a real server sends it: only the list says what is in it.
-        assert!(value["items"][0]["kind"].is_null() && value["items"][0]["level"] == "None", "{body}");
+        assert!(value["items"][0]["kind"].is_null() && value["items"][0]["level"] == "Metadata", "{body}");
     }
 
     #[test]
