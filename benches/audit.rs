@@ -50,6 +50,7 @@ fn record() -> Record {
         forwarded_for: None,
         real_ip: None,
         cause: None,
+        accept: None,
         in_process: true,
     };
     Record {

@@ -268,6 +268,9 @@ async fn every_revision_is_told_with_its_author_and_can_be_had_back() {
     assert_eq!(ask(&admin, &format!("objects/cm/settings?at={time}")).await.unwrap()["data"]["k"], "w");
     assert_eq!(ask(&admin, "objects/cm/settings").await.unwrap_err().code, 404, "it is gone now");
     assert_eq!(ask(&admin, "objects/cm/settings?at=yesterday").await.unwrap_err().code, 400);
+    // One that a client would be asked to try again, it would ask for ever.
+    assert_eq!(ask(&admin, "objects/cm/settings?at=99999999").await.unwrap_err().code, 400);
+    assert_eq!(ask(&admin, "objects/cm?at=99999999").await.unwrap_err().code, 400);
     assert_eq!(ask(&admin, "history/nonsense/settings").await.unwrap_err().code, 404);
 }
 

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use super::{Aggregator, Remote, headers};
 use crate::admission::webhook::client::{Fixed, explain};
 use crate::admission::webhook::endpoint::{self, ServiceMap};
+use crate::authn::trust;
 use crate::request::Context;
 
 /// Connections to extension servers, by the name of the APIService.
@@ -53,12 +54,14 @@ impl Clients {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
-            .identity(reqwest::Identity::from_pem(self.identity.as_bytes()).map_err(text)?)
             .dns_resolver(Arc::new(Fixed(address.clone())));
-        if remote.insecure {
-            builder = builder.tls_danger_accept_invalid_certs(true);
-        } else if !remote.ca_bundle.is_empty() {
-            builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&remote.ca_bundle).map_err(text)?);
+        if !remote.insecure && !remote.ca_bundle.is_empty() {
+            let bundle = trust::bundle(&remote.ca_bundle)?;
+            builder = builder.tls_backend_preconfigured(trust::config(&bundle, Some(self.identity.as_bytes()))?);
+        } else {
+            builder = builder
+                .identity(reqwest::Identity::from_pem(self.identity.as_bytes()).map_err(text)?)
+                .tls_danger_accept_invalid_certs(remote.insecure);
         }
         let client = Client { http: builder.build().map_err(text)?, address };
         // APIServices come and go; a table that only grows would keep their connections for ever.

@@ -6,12 +6,14 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
 
-use super::body::decode_plain;
+use super::body::{decode_delete_options, decode_plain};
 use super::{Api, protobuf};
 use crate::audit::record::Bodies;
 use crate::registry::api_version;
 use crate::request::Context;
+use crate::schema::builtin;
 use crate::schema::decode::FieldValidation;
+use crate::schema::prune::prune;
 
 impl Bodies for Api {
     fn request<'a>(&self, context: &'a Context, content_type: &str, bytes: &[u8]) -> Option<Cow<'a, Value>> {
@@ -28,6 +30,7 @@ impl Bodies for Api {
             "application/json" => serde_json::from_slice(bytes).ok(),
             "application/yaml" => yaml(bytes),
             "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes).ok().map(|(version, kind, mut object)| {
+                name_items(&kind, &version, &mut object);
                 object["kind"] = kind.into();
                 object["apiVersion"] = version.into();
                 object
@@ -42,14 +45,15 @@ impl Api {
         let info = &context.info;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(content_type).ok()?);
-        if !info.is_resource {
+        // What goes through to a Pod or a node is no object of this server's.
+        if !info.is_resource || info.is_long_running() {
             return None;
         }
         match info.verb {
             // A patch stands for itself.
             "patch" => patch(bytes),
             "delete" | "deletecollection" => {
-                let mut options = decode_plain(&headers, bytes, "meta.k8s.io/v1", "DeleteOptions").ok()?;
+                let mut options = decode_delete_options(&headers, bytes).ok()?;
                 let map = options.as_object_mut()?;
                 map.insert("kind".into(), "DeleteOptions".into());
                 // What a real server shows here, where options have no version of their own any more.
@@ -63,8 +67,15 @@ impl Api {
                         let version = api_version(&sub.group, &sub.version);
                         let mut object = decode_plain(&headers, bytes, &version, &sub.kind).ok()?;
                         let map = object.as_object_mut()?;
+                        let is_other = map.get("kind").is_some_and(|kind| kind != &*sub.kind && kind != "");
+                        if is_other {
+                            return None;
+                        }
                         map.entry("kind").or_insert_with(|| sub.kind.to_string().into());
                         map.entry("apiVersion").or_insert_with(|| version.into());
+                        if let Some(schema) = builtin::of_kind(&sub.group, &sub.version, &sub.kind) {
+                            prune(&mut object, &schema);
+                        }
                         spell_out(&mut object);
                         Some(object)
                     }
@@ -78,12 +89,25 @@ impl Api {
     }
 }
 
+/// In protobuf the items of a list do not say what they are; those that stand for others do elsewhere.
+fn name_items(kind: &str, version: &str, list: &mut Value) {
+    if kind != "PartialObjectMetadataList" {
+        return;
+    }
+    for item in list["items"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        item.insert("kind".into(), "PartialObjectMetadata".into());
+        item.insert("apiVersion".into(), version.into());
+    }
+}
+
 /// What a real server shows of these kinds also where nobody said it.
 fn spell_out(object: &mut Value) {
     let shown = match object["kind"].as_str() {
         Some("TokenRequest") => json!({"metadata": {}, "spec": {"audiences": null, "expirationSeconds": 3600, "boundObjectRef": null},
             "status": {"token": "", "expirationTimestamp": null}}),
         Some("Scale") => json!({"metadata": {}, "spec": {}, "status": {"replicas": 0}}),
+        Some("Binding") => json!({"metadata": {}, "target": {}}),
+        Some("Eviction") => json!({"metadata": {}}),
         _ => return,
     };
     fn fill(object: &mut Value, shown: Value) {

@@ -139,7 +139,12 @@ pub fn accept_stream(header: &str, endpoint: Endpoint) -> Result<Accepted, Refus
 
 /// The form of a `Status`: the best that the client takes without a transformation, and JSON if there is none.
 pub fn accept_error(header: &str) -> Format {
-    negotiate(header, |_, clause| clause.target().is_none().then_some(None)).map_or(Format::Json, |accepted| accepted.format)
+    of_error(header).unwrap_or(Format::Json)
+}
+
+/// The form in which a client takes a `Status`, if there is one.
+pub fn of_error(header: &str) -> Option<Format> {
+    negotiate(header, |_, clause| clause.target().is_none().then_some(None)).map(|accepted| accepted.format)
 }
 
 /// The form of the discovery documents at `/api` and `/apis`, and whether the aggregated one is wanted.

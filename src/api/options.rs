@@ -210,7 +210,15 @@ impl WriteOptions {
         let mut options = WriteOptions { shown: json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"}), ..WriteOptions::default() };
         let mut errors = Vec::new();
         let mut dry_run = Vec::new();
+        let mut seen = Vec::new();
         for (key, value) in query_pairs(&context.query) {
+            // Of what is there twice the first counts, except where there may be several.
+            if matches!(key.as_str(), "fieldManager" | "force" | "fieldValidation") {
+                if seen.contains(&key) {
+                    continue;
+                }
+                seen.push(key.clone());
+            }
             match key.as_str() {
                 "dryRun" => dry_run.push(value),
                 "fieldManager" => options.field_manager = Some(value).filter(|v| !v.is_empty()),

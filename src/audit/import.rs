@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 use super::{Event, Level, Stage, redact};
@@ -84,8 +85,9 @@ fn event(mut value: Value) -> Result<Event, String> {
         map.remove("trace");
     }
     let mut event: Event = serde_json::from_value(value).map_err(|e| format!("not an audit event: {e}"))?;
-    if event.verb.is_empty() {
-        return Err("an audit event without a verb".into());
+    // A method that Kubernetes has no verb for leaves it empty.
+    if event.verb.is_empty() && event.request_uri.is_empty() {
+        return Err("an audit event that says nothing of a request".into());
     }
     redacted(&mut event);
     Ok(event)
@@ -94,9 +96,24 @@ fn event(mut value: Value) -> Result<Event, String> {
 /// Masks what this server would not have recorded itself: other policies let the values of Secrets through.
 fn redacted(event: &mut Event) {
     let (path, query) = event.request_uri.split_once('?').unwrap_or((&event.request_uri, ""));
-    let info = crate::request::parse("GET", path, query);
-    if let Ok(uri) = event.request_uri.parse() {
-        event.request_uri = redact::uri(&uri);
+    let (method, has_body) = match event.verb.as_ref() {
+        "create" => ("POST", true),
+        "update" => ("PUT", true),
+        "patch" => ("PATCH", true),
+        _ => ("GET", false),
+    };
+    let info = crate::request::parse(method, path, query);
+    event.request_uri = redact::target(&event.request_uri);
+    let mut secrets = redact::Secrets::of(&info, has_body);
+    let read = |body: &Option<Box<RawValue>>| {
+        let body = body.as_ref().filter(|body| redact::may_hold_secrets(&info, body.get().as_bytes()))?;
+        serde_json::from_str::<Value>(body.get()).ok()
+    };
+    if let Some(object) = read(&event.request_object) {
+        secrets.learn(&object);
+    }
+    if let Some(object) = read(&event.response_object).filter(|_| redact::is_about_secrets(&info)) {
+        secrets.guard(&object);
     }
     for body in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
         if redact::may_hold_secrets(&info, body.get().as_bytes())
@@ -108,6 +125,7 @@ fn redacted(event: &mut Event) {
             }
         }
     }
+    secrets.scrub(event);
 }
 
 /// An entry of Cloud Logging: the audit log of Google's APIs with Kubernetes' words in it.
@@ -271,6 +289,37 @@ mod tests {
         let event = line(&secret.to_string()).unwrap().remove(0);
         let kept = serde_json::to_string(&event).unwrap();
         assert!(!kept.contains("cGxhbnRlZA") && !kept.contains("planted") && kept.contains("\"Secret\""), "{kept}");
+    }
+
+    #[test]
+    fn what_messages_and_annotations_quote_of_a_secret_is_masked_too() {
+        let planted = serde_json::json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "auditID": "a", "verb": "create",
+            "requestURI": "/api/v1/namespaces/n/secrets?y=<>&token=hunter22", "level": "RequestResponse",
+            "requestObject": {"kind": "Secret", "stringData": {"k": "correct horse"}},
+            "responseStatus": {"metadata": {}, "code": 403, "message": "denied: correct horse is weak"},
+            "annotations": {"validation.policy.admission.k8s.io/x": "correct horse",
+                "patch.webhook.admission.k8s.io/round_0_index_0": "{\"patch\":[{\"op\":\"add\",\"path\":\"/data/z\",\"value\":\"YmF0dGVyeQ==\"}]}"},
+        });
+        let told = serde_json::to_string(&line(&planted.to_string()).unwrap()).unwrap();
+        for secret in ["correct horse", "hunter22", "YmF0dGVyeQ=="] {
+            assert!(!told.contains(secret), "{secret} in {told}");
+        }
+        // Without the body nobody knows what a message quotes.
+        let mut blind = planted;
+        blind["level"] = "Metadata".into();
+        blind.as_object_mut().unwrap().remove("requestObject");
+        blind["responseStatus"]["message"] = "Secret \"s\" is invalid: data[k]: Invalid value: \"correct horse\"".into();
+        blind["annotations"] = serde_json::json!({});
+        let told = serde_json::to_string(&line(&blind.to_string()).unwrap()).unwrap();
+        assert!(!told.contains("correct horse"), "{told}");
+    }
+
+    #[test]
+    fn a_method_without_a_verb_is_an_event_all_the_same() {
+        let odd = r#"{"kind":"Event","auditID":"o","requestURI":"/api/v1/pods","responseStatus":{"metadata":{},"code":405}}"#;
+        assert_eq!(line(odd).unwrap()[0].audit_id, "o");
+        assert!(line(r#"{"kind":"Event","auditID":"o"}"#).is_err());
     }
 
     #[test]

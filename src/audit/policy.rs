@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Level, Stage};
 use crate::request::{RequestInfo, User};
+use crate::schema::decode::type_meta;
 use crate::status::FieldError;
 use crate::validation::names;
 
@@ -101,23 +102,24 @@ impl Policy {
     /// What is wrong with it, in a real server's words.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "failed decoding: the policy is not UTF-8".to_owned())?;
-        let document = crate::schema::yaml::parse(text).map_err(|why| format!("failed decoding: {why}"))?;
+        let untyped = |why: String| format!("failed decoding: couldn't get version/kind; json parse error: {why}");
+        let document = crate::schema::yaml::parse(text).map_err(|why| match text.trim_start().starts_with('{') {
+            true => untyped(crate::schema::syntax::explain(bytes)),
+            false => format!("failed decoding: {why}"),
+        })?;
         let value = &document.value;
-        let field = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-        let (version, kind) = (field("apiVersion"), field("kind"));
-        if kind.is_empty() {
-            return Err(format!("failed decoding: Object 'Kind' is missing in '{}'", text.trim_end()));
+        if !value.is_null() {
+            type_meta(value).map_err(untyped)?;
         }
-        if version != "audit.k8s.io/v1" || kind != "Policy" {
-            return Err(format!("failed decoding: no kind \"{kind}\" is registered for version \"{version}\" in scheme \"audit\""));
-        }
+        check_kind(value)?;
         let mut unknown = document.duplicates.clone();
         unfamiliar(value, POLICY_FIELDS, "", &mut unknown);
         let mut errors = Vec::new();
-        let omit_stages = stages(&value["omitStages"], "omitStages", &mut errors)?;
-        let omit_managed_fields = flag(value, "omitManagedFields", "")?.unwrap_or(false);
+        let omit_stages = stages(&value["omitStages"], "omitStages", "Policy.omitStages", &mut errors)?;
+        let omit_managed_fields = flag(value, "Policy.omitManagedFields")?.unwrap_or(false);
         let mut rules = Vec::new();
-        for (index, rule) in items(&value["rules"], "rules")?.iter().enumerate() {
+        for (index, rule) in items(&value["rules"], "Policy.rules", "[]v1.PolicyRule")?.iter().enumerate() {
+            is_object(rule, "Policy.rules", "v1.PolicyRule")?;
             rules.push(read_rule(rule, &format!("rules[{index}]"), omit_managed_fields, &mut unknown, &mut errors)?);
         }
         if !unknown.is_empty() {
@@ -183,7 +185,7 @@ impl Rule {
 
 impl GroupResources {
     fn matches(&self, info: &RequestInfo) -> bool {
-        if self.group != info.group {
+        if self.group != info.group && self.group != "*" {
             return false;
         }
         if self.resources.is_empty() {
@@ -197,7 +199,7 @@ impl GroupResources {
             None => *wanted == info.resource && info.subresource.is_empty(),
             Some(("*", subresource)) => !info.subresource.is_empty() && subresource == info.subresource,
             Some((resource, "*")) => resource == info.resource,
-            Some((resource, subresource)) => resource == info.resource && subresource == info.subresource,
+            Some((resource, subresource)) => !subresource.is_empty() && resource == info.resource && subresource == info.subresource,
         })
     }
 }
@@ -214,10 +216,14 @@ fn read_rule(
     errors: &mut Vec<FieldError>,
 ) -> Result<Rule, String> {
     unfamiliar(rule, RULE_FIELDS, &format!("{path}."), unknown);
-    let texts = |key: &str| texts(&rule[key], &format!("{path}.{key}"));
+    let texts = |key: &str| texts(&rule[key], &format!("PolicyRule.rules.{key}"), "string");
     let urls = texts("nonResourceURLs")?;
     let namespaces = texts("namespaces")?;
-    let level = rule["level"].as_str().unwrap_or_default();
+    let level = match &rule["level"] {
+        Value::Null => "",
+        Value::String(level) => level,
+        other => return Err(mismatch(other, "PolicyRule.rules.level", "v1.Level")),
+    };
     let known = LEVELS.iter().find(|(name, _)| *name == level);
     match (level, known) {
         ("", _) => errors.push(FieldError::required(format!("{path}.level"), "")),
@@ -226,13 +232,13 @@ fn read_rule(
     }
     check_urls(&urls, &format!("{path}.nonResourceURLs"), errors);
     let resources = read_resources(&rule["resources"], &format!("{path}.resources"), unknown, errors)?;
-    let omit_stages = stages(&rule["omitStages"], &format!("{path}.omitStages"), errors)?;
+    let omit_stages = stages(&rule["omitStages"], &format!("{path}.omitStages"), "PolicyRule.rules.omitStages", errors)?;
     let about_resources = !resources.is_empty() || !namespaces.is_empty();
     if !urls.is_empty() && about_resources {
         let why = "rules cannot apply to both regular resources and non-resource URLs";
         errors.push(FieldError::invalid(format!("{path}.nonResourceURLs"), &json!(urls), why));
     }
-    let omit_managed_fields = flag(rule, "omitManagedFields", path)?.unwrap_or(omit_managed_fields);
+    let omit_managed_fields = flag(rule, "PolicyRule.rules.omitManagedFields")?.unwrap_or(omit_managed_fields);
     let scope = Scope { level: known.map_or(Level::None, |(_, level)| *level), omit_stages, omit_managed_fields };
     Ok(Rule { users: texts("users")?, groups: texts("userGroups")?, verbs: texts("verbs")?, resources, namespaces, urls, scope })
 }
@@ -244,14 +250,19 @@ fn read_resources(
     errors: &mut Vec<FieldError>,
 ) -> Result<Vec<GroupResources>, String> {
     let mut all = Vec::new();
-    for (index, item) in items(value, path)?.iter().enumerate() {
+    for (index, item) in items(value, "PolicyRule.rules.resources", "[]v1.GroupResources")?.iter().enumerate() {
         let at = format!("{path}[{index}]");
+        is_object(item, "PolicyRule.rules.resources", "v1.GroupResources")?;
         unfamiliar(item, RESOURCE_FIELDS, &format!("{at}."), unknown);
-        let group = item["group"].as_str().unwrap_or_default().to_owned();
-        let (resources, names) =
-            (texts(&item["resources"], &format!("{at}.resources"))?, texts(&item["resourceNames"], &format!("{at}.resourceNames"))?);
+        let group = match &item["group"] {
+            Value::Null => String::new(),
+            Value::String(group) => group.clone(),
+            other => return Err(mismatch(other, "GroupResources.rules.resources.group", "string")),
+        };
+        let texts = |key: &str| texts(&item[key], &format!("GroupResources.rules.resources.{key}"), "string");
+        let (resources, names) = (texts("resources")?, texts("resourceNames")?);
         // As on a real server, these two paths do not say which of the items it is.
-        if !group.is_empty() {
+        if !group.is_empty() && group != "*" {
             let wrong = names::subdomain(&group);
             if !wrong.is_empty() {
                 errors.push(FieldError::invalid(format!("{path}.group"), &json!(group), wrong.join(",")));
@@ -278,9 +289,9 @@ fn check_urls(urls: &[String], path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn stages(value: &Value, path: &str, errors: &mut Vec<FieldError>) -> Result<Stages, String> {
+fn stages(value: &Value, path: &str, field: &str, errors: &mut Vec<FieldError>) -> Result<Stages, String> {
     let mut set = Stages::default();
-    for (index, name) in texts(value, path)?.iter().enumerate() {
+    for (index, name) in texts(value, field, "v1.Stage")?.iter().enumerate() {
         match STAGES.iter().find(|(known, _)| known == name) {
             Some((_, stage)) => set = set.with(*stage),
             None => {
@@ -300,26 +311,65 @@ fn unfamiliar(value: &Value, known: &[&str], prefix: &str, unknown: &mut Vec<Str
     }
 }
 
-fn items<'a>(value: &'a Value, path: &str) -> Result<&'a [Value], String> {
-    match value {
-        Value::Null => Ok(&[]),
-        Value::Array(items) => Ok(items),
-        _ => Err(format!("failed decoding: {path} must be a list")),
+/// Whether a document is a policy. One that does not say its kind is taken for one, as long as it says its version.
+fn check_kind(value: &Value) -> Result<(), String> {
+    const SCHEME: &str = "k8s.io/apiserver/pkg/audit/scheme.go:30";
+    let field = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    match (field("apiVersion"), field("kind")) {
+        ("audit.k8s.io/v1", "" | "Policy") => Ok(()),
+        ("audit.k8s.io/v1", kind @ ("Event" | "EventList" | "PolicyList")) => {
+            Err(format!("failed decoding: converting (v1.{kind}) to (audit.Policy): unknown conversion"))
+        }
+        ("", "" | "Policy") => Err("unknown group version field audit.k8s.io/__internal, Kind=Policy in policy".into()),
+        ("", kind) => {
+            let of = "the internal version of group \"audit.k8s.io\"";
+            Err(format!("failed decoding: no kind \"{kind}\" is registered for {of} in scheme \"{SCHEME}\""))
+        }
+        (version, kind) => {
+            let kind = if kind.is_empty() { "Policy" } else { kind };
+            Err(format!("failed decoding: no kind \"{kind}\" is registered for version \"{version}\" in scheme \"{SCHEME}\""))
+        }
     }
 }
 
-fn texts(value: &Value, path: &str) -> Result<Vec<String>, String> {
-    let text = |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| format!("failed decoding: {path} must be a list of strings"));
-    items(value, path)?.iter().map(text).collect()
+/// That a value is of another type than its field, in Go's words.
+fn mismatch(value: &Value, field: &str, wanted: &str) -> String {
+    let word = match value {
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) | Value::Null => "number",
+    };
+    format!("failed decoding: json: cannot unmarshal {word} into Go struct field {field} of type {wanted}")
 }
 
-fn flag(value: &Value, key: &str, path: &str) -> Result<Option<bool>, String> {
-    match &value[key] {
+fn is_object(value: &Value, field: &str, wanted: &str) -> Result<(), String> {
+    if value.is_object() || value.is_null() { Ok(()) } else { Err(mismatch(value, field, wanted)) }
+}
+
+fn items<'a>(value: &'a Value, field: &str, wanted: &str) -> Result<&'a [Value], String> {
+    match value {
+        Value::Null => Ok(&[]),
+        Value::Array(items) => Ok(items),
+        other => Err(mismatch(other, field, wanted)),
+    }
+}
+
+fn texts(value: &Value, field: &str, wanted: &str) -> Result<Vec<String>, String> {
+    let text = |item: &Value| match item {
+        Value::Null => Ok(String::new()),
+        Value::String(text) => Ok(text.clone()),
+        other => Err(mismatch(other, field, wanted)),
+    };
+    items(value, field, &format!("[]{wanted}"))?.iter().map(text).collect()
+}
+
+fn flag(value: &Value, field: &str) -> Result<Option<bool>, String> {
+    match &value["omitManagedFields"] {
         Value::Null => Ok(None),
         Value::Bool(flag) => Ok(Some(*flag)),
-        _ => {
-            Err(format!("failed decoding: {}{key} must be true or false", if path.is_empty() { String::new() } else { format!("{path}.") }))
-        }
+        other => Err(mismatch(other, field, "bool")),
     }
 }
 
@@ -419,6 +469,20 @@ rules:
             ),
             ("rules:\n- {level: None, user: [a]}", "failed decoding: strict decoding error: unknown field \"rules[0].user\""),
             ("rule:\n- level: None", "failed decoding: strict decoding error: unknown field \"rule\""),
+            ("rules: 5", "failed decoding: json: cannot unmarshal number into Go struct field Policy.rules of type []v1.PolicyRule"),
+            ("rules: [5]", "failed decoding: json: cannot unmarshal number into Go struct field Policy.rules of type v1.PolicyRule"),
+            (
+                "rules: [{level: 5}]",
+                "failed decoding: json: cannot unmarshal number into Go struct field PolicyRule.rules.level of type v1.Level",
+            ),
+            (
+                "rules: [{level: None, users: bob}]",
+                "failed decoding: json: cannot unmarshal string into Go struct field PolicyRule.rules.users of type []string",
+            ),
+            (
+                "omitManagedFields: x\nrules: [{level: None}]",
+                "failed decoding: json: cannot unmarshal string into Go struct field Policy.omitManagedFields of type bool",
+            ),
         ] {
             assert_eq!(policy(rules).unwrap_err(), error, "{rules}");
         }
@@ -427,7 +491,41 @@ rules:
             group.starts_with("rules[0].resources.group: Invalid value: \"rbac.authorization.k8s.io/v1\": a lowercase RFC 1123"),
             "{group}"
         );
-        let old = Policy::parse(b"apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]").unwrap_err();
-        assert_eq!(old, "failed decoding: no kind \"Policy\" is registered for version \"audit.k8s.io/v1beta1\" in scheme \"audit\"");
+        let no_kind = |of: &str| format!("failed decoding: no kind {of} in scheme \"k8s.io/apiserver/pkg/audit/scheme.go:30\"");
+        for (text, error) in [
+            ("", "unknown group version field audit.k8s.io/__internal, Kind=Policy in policy".into()),
+            ("apiVersion: audit.k8s.io/v1beta1\nkind: Policy", no_kind("\"Policy\" is registered for version \"audit.k8s.io/v1beta1\"")),
+            ("apiVersion: v1\nkind: ConfigMap", no_kind("\"ConfigMap\" is registered for version \"v1\"")),
+            (
+                "apiVersion: audit.k8s.io/v1\nkind: Event",
+                "failed decoding: converting (v1.Event) to (audit.Policy): unknown conversion".into(),
+            ),
+            ("{\"kind\":", "failed decoding: couldn't get version/kind; json parse error: unexpected end of JSON input".into()),
+        ] {
+            assert_eq!(Policy::parse(text.as_bytes()).unwrap_err(), error, "{text}");
+        }
+        let list = Policy::parse(b"- a").unwrap_err();
+        assert!(
+            list.starts_with("failed decoding: couldn't get version/kind; json parse error: json: cannot unmarshal array into"),
+            "{list}"
+        );
+    }
+
+    #[test]
+    fn a_star_is_every_group_and_a_policy_need_not_say_its_kind() {
+        let policy = Policy::parse(
+            b"apiVersion: audit.k8s.io/v1\nrules:\n- {level: Request, resources: [{group: '*', resources: ['*/scale', pods]}]}\n\
+            - {level: Metadata, resources: [{group: '*'}]}",
+        )
+        .unwrap();
+        let user = User::new("u", &[]);
+        assert_eq!(level(&policy, &user, "GET", "/apis/apps/v1/namespaces/a/deployments/d/scale"), Level::Request);
+        assert_eq!(level(&policy, &user, "GET", "/api/v1/pods"), Level::Request);
+        assert_eq!(level(&policy, &user, "GET", "/apis/apps/v1/deployments"), Level::Metadata);
+        assert_eq!(level(&policy, &user, "GET", "/version"), Level::None);
+        let odd = self::policy("rules:\n- {level: Request, resources: [{resources: ['pods/', '*/*', '/log']}]}").unwrap();
+        for path in ["/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/pods/p/log"] {
+            assert_eq!(level(&odd, &user, "GET", path), Level::None, "{path}");
+        }
     }
 }

@@ -73,6 +73,10 @@ impl Usage {
             return;
         }
         self.groups.extend(acting.groups.iter().cloned());
+        // A method that Kubernetes has no verb for is no more than an attempt.
+        if event.verb.is_empty() {
+            return;
+        }
         let Some(object) = event.object_ref.as_ref().filter(|object| !object.resource.is_empty()) else {
             let path = event.request_uri.split('?').next().unwrap_or_default();
             if self.options.include_default || !is_default_path(path, &event.verb) {
@@ -100,22 +104,33 @@ impl Usage {
     }
 
     fn impersonation(&mut self, other: &super::event::UserInfo) {
+        const AUTHENTICATION: &str = "authentication.k8s.io";
         let account = other.username.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
         match account {
             Some((namespace, name)) => {
                 self.used(namespace, (String::new(), "serviceaccounts".into()), "impersonate", Some(name.to_owned()));
             }
-            None => {
-                self.used("", (String::new(), "users".into()), "impersonate", Some(other.username.clone()));
-                // The group of everybody is added by the server, and not asked for.
-                for group in other.groups.iter().filter(|group| *group != "system:authenticated") {
-                    self.used("", (String::new(), "groups".into()), "impersonate", Some(group.clone()));
-                }
+            None => self.used("", (String::new(), "users".into()), "impersonate", Some(other.username.clone())),
+        }
+        // Some groups are added by the server, and not asked for.
+        let is_given = |group: &&String| match (group.as_str(), account) {
+            ("system:authenticated", _) => false,
+            ("system:unauthenticated", _) => other.username != "system:anonymous",
+            (group, Some((namespace, _))) => {
+                let of = group.strip_prefix("system:serviceaccounts");
+                !of.is_some_and(|of| of.is_empty() || of.strip_prefix(':') == Some(namespace))
             }
+            _ => true,
+        };
+        for group in other.groups.iter().filter(is_given) {
+            self.used("", (String::new(), "groups".into()), "impersonate", Some(group.clone()));
+        }
+        if !other.uid.is_empty() {
+            self.used("", (AUTHENTICATION.into(), "uids".into()), "impersonate", Some(other.uid.clone()));
         }
         for (key, values) in &other.extra {
             for value in values {
-                let target = ("authentication.k8s.io".into(), format!("userextras/{key}"));
+                let target = (AUTHENTICATION.into(), format!("userextras/{key}"));
                 self.used("", target, "impersonate", Some(value.clone()));
             }
         }
@@ -128,6 +143,28 @@ impl Usage {
             (Some(known), Some(name)) => drop(known.insert(name)),
             _ => *names = None,
         }
+    }
+
+    /// What was done that needs more than a rule with its verb, which is nobody's to give unasked.
+    pub fn notes(&self) -> Vec<&'static str> {
+        let wrote = |group: &str, resources: &[&str]| {
+            self.scopes.values().flatten().any(|((of, resource), verbs)| {
+                of == group
+                    && resources.contains(&resource.as_str())
+                    && ["create", "update", "patch"].iter().any(|verb| verbs.contains_key(*verb))
+            })
+        };
+        let mut notes = Vec::new();
+        if wrote(RBAC, &["roles", "clusterroles"]) {
+            notes.push("who writes roles must hold what they grant, or have the verb escalate on them; these roles give neither");
+        }
+        if wrote(RBAC, &["rolebindings", "clusterrolebindings"]) {
+            notes.push("who binds a role must hold what it grants, or have the verb bind on it; these roles give neither");
+        }
+        if wrote("certificates.k8s.io", &["certificatesigningrequests/approval", "certificatesigningrequests/status"]) {
+            notes.push("who approves or signs certificates must have the verb approve or sign on the signer; these roles do not give it");
+        }
+        notes
     }
 
     /// What remains of a scope once what the cluster's role allows is taken away.
@@ -368,6 +405,37 @@ mod tests {
                 "namespace default: watch configmaps ca",
             ]
         );
+    }
+
+    #[test]
+    fn who_acts_for_others_may_use_each_of_their_attributes_that_the_server_does_not_add() {
+        let mut usage = Usage::of("jane", Options::default());
+        for other in [
+            json!({"username": "joe", "uid": "u1", "groups": ["g", "system:authenticated"], "extra": {"scopes": ["s"]}}),
+            json!({"username": "system:serviceaccount:a:b", "groups": ["system:serviceaccounts", "system:serviceaccounts:a", "h"]}),
+            json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]}),
+        ] {
+            let mut event = event("get", "/version", 200);
+            event.impersonated_user = Some(serde_json::from_value(other).unwrap());
+            usage.see(&event);
+        }
+        // A method without a verb is no use of anything.
+        usage.see(&event("", "/api/v1/namespaces/default/pods/p", 405));
+        assert_eq!(
+            permissions(&usage.roles("jane")).into_iter().collect::<Vec<_>>(),
+            [
+                "cluster: impersonate groups g",
+                "cluster: impersonate groups h",
+                "cluster: impersonate uids.authentication.k8s.io u1",
+                "cluster: impersonate userextras/scopes.authentication.k8s.io s",
+                "cluster: impersonate users joe",
+                "cluster: impersonate users system:anonymous",
+                "namespace a: impersonate serviceaccounts b",
+            ]
+        );
+        assert!(usage.notes().is_empty());
+        usage.see(&event("create", "/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles", 201));
+        assert_eq!(usage.notes().len(), 1);
     }
 
     #[test]

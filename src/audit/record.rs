@@ -24,9 +24,6 @@ const LONGEST_AGENT: usize = 1024;
 /// Said of an event from which a body was left out because it is too large.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// Who cannot be answered in any form that they take is answered in none, and a real server has no object to record.
-const NOT_ACCEPTABLE: u16 = 406;
-
 /// Annotations that a real server keeps at the level Request and above only.
 const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
 
@@ -79,6 +76,8 @@ pub struct Arrival {
     pub real_ip: Option<HeaderValue>,
     /// The revision whose event made a component ask.
     pub cause: Option<HeaderValue>,
+    /// `Accept`.
+    pub accept: Option<HeaderValue>,
     /// Whether it comes from inside the process.
     pub in_process: bool,
 }
@@ -210,12 +209,13 @@ impl Record {
         let mut secrets = redact::Secrets::of(&context.info, self.request.as_ref().is_some_and(|captured| !captured.is_empty()));
         context.guarded().for_each(|object| secrets.guard(object));
         if let Some(captured) = &self.request {
-            // A patch of no known sort is refused unread.
-            let unread = context.info.verb == "patch" && self.ending.code() == Some(415);
-            if !captured.too_large && !captured.is_empty() && !unread {
-                event.request_object = request_object(context, scope, bodies, captured, &mut secrets);
+            let unread = self.ending.leaves_unread(context.info.verb);
+            if !captured.too_large && !captured.is_empty() {
+                // Also of what nobody read, so that nothing of it is told in a message.
+                let object = request_object(context, scope, bodies, captured, &mut secrets);
+                event.request_object = object.filter(|_| !unread);
             }
-            if captured.too_large && level >= Level::Request {
+            if captured.too_large && !unread && level >= Level::Request {
                 event.annotations.insert(TRUNCATED.into(), "true".into());
             }
         }
@@ -241,7 +241,6 @@ impl Record {
     fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Box<RawValue>> {
         let context = &*self.arrival.context;
         match &self.ending {
-            Ending::Refused(status) if status.code == NOT_ACCEPTABLE => return None,
             Ending::Refused(status) => return serde_json::value::to_raw_value(&status.to_json()).ok(),
             Ending::Answered(_, value) => return serde_json::value::to_raw_value(&**value).ok(),
             _ => {}
@@ -311,13 +310,12 @@ fn request_object(
 }
 
 impl Ending {
-    /// The HTTP status, where there is one already.
-    fn code(&self) -> Option<u16> {
-        match self {
-            Ending::Code(code) | Ending::Answered(code, _) => Some(*code),
-            Ending::Refused(status) => Some(status.code),
-            Ending::Open | Ending::Panic(_) | Ending::ClosedEarly => None,
-        }
+    /// Whether the request was refused before anybody read its body: one that is too large, a patch of no known sort or with
+    /// options that no patch has.
+    fn leaves_unread(&self, verb: &str) -> bool {
+        let Ending::Refused(status) = self else { return false };
+        let about_options = || status.details.as_ref().is_some_and(|details| details.kind == "PatchOptions");
+        status.code == 413 || verb == "patch" && (status.code == 415 || about_options())
     }
 
     fn status(&self) -> Option<ResponseStatus> {
@@ -341,9 +339,6 @@ impl Ending {
                     details: value.get("details").cloned(),
                     code: *code,
                 }
-            }
-            Ending::Refused(status) if status.code == NOT_ACCEPTABLE => {
-                ResponseStatus { code: NOT_ACCEPTABLE, ..ResponseStatus::default() }
             }
             Ending::Refused(status) => ResponseStatus {
                 details: status.to_json().get_mut("details").map(Value::take),

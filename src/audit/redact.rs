@@ -63,8 +63,12 @@ pub fn is_escaped(json: &[u8]) -> bool {
 
 /// The path and query of a request without the credentials that some clients put there.
 pub fn uri(uri: &Uri) -> String {
-    let path = uri.path();
-    let Some(query) = uri.query() else { return path.to_owned() };
+    target(uri.path_and_query().map_or("/", |target| target.as_str()))
+}
+
+/// The same of a text, which need not be one that this server would take.
+pub fn target(text: &str) -> String {
+    let Some((path, query)) = text.split_once('?') else { return text.to_owned() };
     let is_credential = |pair: &str| {
         let key = decode(pair.split('=').next().unwrap_or_default()).to_ascii_lowercase();
         key != "showsecrets" && ["token", "password", "secret", "authorization"].iter().any(|word| key.contains(word))
@@ -348,7 +352,10 @@ impl Secrets {
 
     /// Refusals that quote the whole body, or the whole object.
     fn scrub_quotations(&self, event: &mut Event) {
-        let quotes = |code: u16| self.unread && code == 400 || self.patch && matches!(code, 400 | 422 | 500);
+        // Who may not do it at all is told so without a word of the body.
+        let admitted = event.decision() != "forbid";
+        let unread = |code: u16| self.unread && (matches!(code, 400 | 422 | 500) || code == 403 && admitted);
+        let quotes = |code: u16| unread(code) || self.patch && matches!(code, 400 | 422 | 500);
         let Some(status) = event.response_status.as_mut().filter(|status| quotes(status.code)) else { return };
         status.message = MASK.to_owned();
         for cause in status.details.as_mut().and_then(|d| d.get_mut("causes")).and_then(Value::as_array_mut).into_iter().flatten() {

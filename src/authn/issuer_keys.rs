@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use reqwest::{Certificate, Client};
+use reqwest::Client;
 use serde_json::Value;
 
 use super::Unauthenticated;
 use super::jws::{PublicKey, Token};
+use super::trust;
 use super::webhook_client::builder;
 
 /// How long fetched keys are used without asking again.
@@ -64,9 +65,8 @@ impl IssuerKeys {
         };
         let mut builder = builder(Duration::from_secs(30)).https_only(true);
         if let Some(ca) = ca {
-            let bundle =
-                Certificate::from_pem_bundle(ca.as_bytes()).map_err(|_| "certificateAuthority: not a bundle of certificates in PEM")?;
-            builder = builder.tls_certs_only(bundle);
+            let bundle = trust::bundle(ca.as_bytes()).map_err(|_| "certificateAuthority: not a bundle of certificates in PEM")?;
+            builder = builder.tls_backend_preconfigured(trust::config(&bundle, None)?);
         }
         let client = builder.build().map_err(|e| format!("cannot make a client for the issuer: {e}"))?;
         let fetching = tokio::sync::Mutex::new(Allowance { left: BURST, since: Instant::now() });

@@ -20,6 +20,7 @@ pub mod request_header;
 pub mod service_account;
 pub mod token_file;
 pub mod token_request;
+pub mod trust;
 pub mod webhook;
 pub mod webhook_client;
 pub mod x509;

@@ -39,30 +39,36 @@ where
     let paths: Arc<[PathBuf]> = paths.iter().map(|p| p.to_path_buf()).collect();
     let contents = read(&paths)?;
     take(&contents).map_err(|e| format!("{}: {e}", paths[0].display()))?;
-    let last: Mutex<Digest> = Mutex::new(fingerprint(&contents));
+    let last = Mutex::new(Last { taken: fingerprint(&contents), refused: None, told: String::new() });
     let watched = paths.clone();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        if event.is_ok_and(|event| event.kind.is_access()) {
+        if event.is_ok_and(|event| !concerns(&event, &watched)) {
             return;
         }
         // Between the writing of one file and the next, a pair may be unreadable: the event of the last one puts it right.
         let mut last = last.lock();
         let outcome = settled(&watched).and_then(|contents| {
             let now = fingerprint(&contents);
-            if now == *last {
+            if now == last.taken || last.refused.as_ref() == Some(&now) {
                 return Ok(false);
             }
-            take(&contents)?;
-            *last = now;
+            take(&contents).inspect_err(|_| last.refused = Some(now))?;
+            (last.taken, last.refused) = (now, None);
             Ok(true)
         });
-        match outcome {
-            Ok(true) => tracing::info!(file = %watched[0].display(), "configuration file reloaded"),
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(file = %watched[0].display(), %error, "configuration file not reloaded; the former content stays in force")
+        let told = match outcome {
+            Ok(true) => {
+                tracing::info!(file = %watched[0].display(), "configuration file reloaded");
+                String::new()
             }
+            Ok(false) => return,
+            Err(error) => error,
+        };
+        // Once: the log may well lie in the same directory, and what is written there comes back as an event.
+        if !told.is_empty() && told != last.told {
+            tracing::warn!(file = %watched[0].display(), error = %told, "configuration file not reloaded; the former content stays in force");
         }
+        last.told = told;
     })
     .map_err(|e| format!("cannot watch files: {e}"))?;
     let mut directories: Vec<PathBuf> = Vec::new();
@@ -75,6 +81,30 @@ where
         }
     }
     Ok(Watch { _watcher: watcher })
+}
+
+/// What came of the changes so far.
+struct Last {
+    /// What is in force.
+    taken: Digest,
+    /// What was refused since.
+    refused: Option<Digest>,
+    /// The last complaint.
+    told: String,
+}
+
+/// Whether an event can be about one of the files. That some other file in their directory is written to says nothing; that one comes
+/// or goes may be a link that is swung over.
+fn concerns(event: &notify::Event, watched: &[PathBuf]) -> bool {
+    use notify::event::{EventKind, ModifyKind};
+    match event.kind {
+        EventKind::Access(_) => false,
+        EventKind::Modify(ModifyKind::Data(_)) => event.paths.iter().any(|path| {
+            let is_named = |own: &Path| own.file_name() == path.file_name();
+            watched.iter().any(|own| is_named(own) || own.canonicalize().is_ok_and(|target| is_named(&target)))
+        }),
+        _ => true,
+    }
 }
 
 /// What the files hold once nobody is writing to them any more: a file that is written in place is empty for a moment,
@@ -144,6 +174,43 @@ mod tests {
         std::fs::write(&path, "only one column").unwrap();
         std::thread::sleep(Duration::from_millis(300));
         assert!(knows("t3"));
+    }
+
+    #[test]
+    fn what_was_refused_is_not_tried_again_because_of_other_files() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy");
+        std::fs::write(&path, "good").unwrap();
+        let (tried, taken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, counts) = (tried.clone(), taken.clone());
+        let _watch = file(&path, move |bytes| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            if bytes == b"bad" {
+                return Err("bad".into());
+            }
+            counts.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+        .unwrap();
+        std::fs::write(&path, "bad").unwrap();
+        eventually(|| tried.load(Ordering::SeqCst) == 2);
+        for index in 0..20 {
+            std::fs::write(directory.path().join(format!("log-{index}")), "a line").unwrap();
+        }
+        std::fs::write(&path, "better").unwrap();
+        eventually(|| taken.load(Ordering::SeqCst) == 2);
+        assert_eq!(tried.load(Ordering::SeqCst), 3, "the good, the bad, the better");
+    }
+
+    #[test]
+    fn only_what_can_be_about_the_file_concerns_it() {
+        use notify::event::{AccessKind, CreateKind, DataChange, EventKind, ModifyKind};
+        let own = [PathBuf::from("/etc/usher/policy.yaml")];
+        let about = |kind: EventKind, name: &str| concerns(&notify::Event::new(kind).add_path(Path::new("/etc/usher").join(name)), &own);
+        let written = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        assert!(about(written, "policy.yaml") && !about(written, "audit.log"));
+        assert!(about(EventKind::Create(CreateKind::Any), "..data") && !about(EventKind::Access(AccessKind::Any), "policy.yaml"));
     }
 
     #[test]

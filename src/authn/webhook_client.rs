@@ -8,8 +8,10 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
-use reqwest::{Certificate, Client, ClientBuilder, Identity, Url, redirect};
+use reqwest::{Client, ClientBuilder, Identity, Url, redirect};
 use serde_json::Value;
+
+use super::trust;
 
 /// No review is larger.
 const MAX_ANSWER_BYTES: usize = 3 << 20;
@@ -53,23 +55,28 @@ impl WebhookClient {
         };
         let mut url = Url::parse(cluster["server"].as_str().unwrap_or_default()).map_err(|e| format!("the webhook's server: {e}"))?;
         let mut builder = builder(timeout);
-        if let Some(ca) = bytes(&cluster, "certificate-authority", base)? {
-            builder =
-                builder.tls_certs_only(Certificate::from_pem_bundle(&ca).map_err(|e| format!("the webhook's certificate authority: {e}"))?);
-        }
-        if cluster["insecure-skip-tls-verify"] == true {
-            builder = builder.tls_danger_accept_invalid_certs(true);
-        }
         if let Some(name) = cluster["tls-server-name"].as_str().filter(|name| !name.is_empty()) {
             let addresses = url.socket_addrs(|| None).map_err(|e| format!("the webhook's server: {e}"))?;
             builder = builder.resolve_to_addrs(name, &addresses);
             url.set_host(Some(name)).map_err(|e| format!("the webhook's tls-server-name: {e}"))?;
         }
-        if let Some(mut pem) = bytes(&user, "client-certificate", base)? {
+        let mut identity = bytes(&user, "client-certificate", base)?;
+        if let Some(pem) = &mut identity {
             pem.push(b'\n');
             pem.extend(bytes(&user, "client-key", base)?.ok_or("the kubeconfig has a client-certificate but no client-key")?);
-            builder = builder.identity(Identity::from_pem(&pem).map_err(|e| format!("the client certificate for the webhook: {e}"))?);
         }
+        let insecure = cluster["insecure-skip-tls-verify"] == true;
+        builder = match (bytes(&cluster, "certificate-authority", base)?, &identity) {
+            (Some(ca), _) if !insecure => {
+                let tls = trust::bundle(&ca).and_then(|bundle| trust::config(&bundle, identity.as_deref()));
+                builder.tls_backend_preconfigured(tls.map_err(|e| format!("the webhook's certificate authority: {e}"))?)
+            }
+            (_, Some(pem)) => {
+                let identity = Identity::from_pem(pem).map_err(|e| format!("the client certificate for the webhook: {e}"))?;
+                builder.tls_backend_rustls().identity(identity).tls_danger_accept_invalid_certs(insecure)
+            }
+            (_, None) => builder.tls_backend_rustls().tls_danger_accept_invalid_certs(insecure),
+        };
         let token = match (user["token"].as_str(), user["tokenFile"].as_str()) {
             (Some(token), _) => Some(token.to_owned()),
             (None, Some(file)) => {
@@ -132,7 +139,7 @@ impl WebhookClient {
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        let response = request.body(body).send().await.map_err(|e| (format!("failed to call the webhook: {}", e.without_url()), true))?;
+        let response = request.body(body).send().await.map_err(|e| (format!("failed to call the webhook: {}", causes(e)), true))?;
         let status = response.status();
         if !status.is_success() {
             let again = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
@@ -142,9 +149,21 @@ impl WebhookClient {
     }
 }
 
+/// What went wrong, down to its cause, without the address: there may be a credential in it.
+fn causes(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(&error);
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
 /// A client that this room uses for anything.
 pub(super) fn builder(timeout: Duration) -> ClientBuilder {
-    Client::builder().timeout(timeout).redirect(redirect::Policy::none()).tls_backend_rustls()
+    Client::builder().timeout(timeout).redirect(redirect::Policy::none())
 }
 
 /// `key-data` in base64, or the file named by `key`.

@@ -48,6 +48,12 @@ async fn webhooks_are_told_in_annotations() {
         "patch.webhook.admission.k8s.io/round_0_index_0": "{\"configuration\":\"mmutate\",\"webhook\":\"mmutate.example.com\",\"patch\":[{\"op\":\"add\",\"path\":\"/metadata/labels/mutated\",\"value\":\"yes\"}],\"patchType\":\"JSONPatch\"}"}}),
     );
     assert_eq!(ask("wmut", "mmutate").await, mutated);
+    // A patch that changes nothing is told as a change all the same: a real server compares times more finely than a patch leaves them.
+    let mut same = configmap("wsame", "mmutate");
+    same["metadata"]["labels"]["mutated"] = json!("yes");
+    let event = recorded.ask(Method::POST, MAPS, Some(same)).await;
+    let annotation = event["annotations"]["mutation.webhook.admission.k8s.io/round_0_index_0"].as_str().unwrap();
+    assert!(annotation.ends_with("\"mutated\":true}"), "{event}");
     let denied = created(
         "w",
         json!({"responseObject": "Status", "responseStatus": {"metadata": {}, "status": "Failure", "code": 403,
@@ -103,6 +109,14 @@ async fn policies_and_pod_security_are_told_in_annotations() {
     let event = recorded.ask(Method::POST, "/api/v1/namespaces/q/pods", Some(pod)).await;
     assert_eq!(event["responseStatus"]["details"], json!({"name": "x", "kind": "pods"}), "{event}");
     assert_eq!(event["annotations"]["pod-security.kubernetes.io/enforce-policy"], "restricted:latest");
+    // Where everything is allowed that is told of every update, also of one that Pod security does not look at.
+    let open = "/api/v1/namespaces/default";
+    recorded.make(&format!("{open}/serviceaccounts"), json!({"metadata": {"name": "default"}})).await;
+    let free = json!({"metadata": {"name": "free"}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}});
+    recorded.make(&format!("{open}/pods"), free).await;
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    let labelled = recorded.ask(Method::PATCH, &format!("{open}/pods/free"), Some(labels)).await;
+    assert_eq!(labelled["annotations"]["pod-security.kubernetes.io/enforce-policy"], "privileged:latest", "{labelled}");
     // The body as the server understood it: with its defaults.
     assert_eq!(event["requestObject"]["spec"]["containers"][0]["terminationMessagePolicy"], "File");
 }

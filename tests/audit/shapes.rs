@@ -339,3 +339,67 @@ async fn an_apply_a_custom_object_and_a_watch() {
     // A watch that took a second says nothing of latency.
     assert_eq!(events[1..].iter().cloned().map(shape).collect::<Vec<_>>(), [started, expected(members)]);
 }
+
+#[tokio::test]
+async fn what_nobody_read_is_not_in_the_event() {
+    let recorded = Recorded::everything().await;
+    recorded.make(MAPS, map("c1")).await;
+    let one = format!("{MAPS}/c1");
+    let pod = "/api/v1/namespaces/default/pods/p";
+    let apply = with(asked(Method::PATCH, &one, Some(map("c1"))), "content-type", "application/apply-patch+yaml");
+    let mut large = asked(Method::POST, MAPS, None);
+    *large.body_mut() = Body::from(vec![b' '; 4 << 20]);
+    for (request, code, why) in [
+        (apply, 422, "an apply needs a manager"),
+        (asked(Method::PATCH, &format!("{one}?dryRun=Some"), Some(json!({}))), 422, "no such dry run"),
+        (asked(Method::PATCH, &format!("{one}?force=true"), Some(json!({}))), 422, "only an apply has force"),
+        (large, 413, "too large"),
+        (asked(Method::POST, &format!("{pod}/exec?command=ls"), Some(json!({"a": 1}))), 404, "what goes to a Pod is no object"),
+        (asked(Method::POST, &format!("{pod}/eviction"), Some(json!({"kind": "Foo"}))), 400, "another kind"),
+        (asked(Method::DELETE, &one, Some(json!({"kind": "ConfigMap"}))), 400, "no options of a deletion"),
+    ] {
+        let event = recorded.send(request).await.pop().unwrap();
+        assert_eq!(event["responseStatus"]["code"], code, "{why}: {event}");
+        assert!(event["requestObject"].is_null() && event["annotations"]["audit.k8s.io/truncated"].is_null(), "{why}: {event}");
+    }
+    // What was read is told as it was understood: without fields that there are not, with those that are always there.
+    let event = recorded.ask(Method::DELETE, &format!("{MAPS}/none"), Some(json!({"foo": 1, "gracePeriodSeconds": 0}))).await;
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/__internal", "gracePeriodSeconds": 0});
+    assert_eq!(event["requestObject"], options);
+    let event = recorded.ask(Method::POST, &format!("{pod}/binding"), Some(json!({"foo": 1}))).await;
+    assert_eq!(event["requestObject"], json!({"kind": "Binding", "apiVersion": "v1", "metadata": {}, "target": {}}));
+}
+
+#[tokio::test]
+async fn an_error_that_the_client_takes_in_no_form_leaves_its_code_alone() {
+    let recorded = Recorded::everything().await;
+    let missing = format!("{MAPS}/none");
+    let transformed = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    for (accept, code, told) in [
+        ("image/png", 406, false),
+        (transformed, 404, false),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json", 404, true),
+        ("application/vnd.kubernetes.protobuf", 404, true),
+    ] {
+        let event = recorded.send(with(asked(Method::GET, &missing, None), "accept", accept)).await.pop().unwrap();
+        let status = &event["responseStatus"];
+        assert_eq!((status["code"].as_u64(), status["message"].is_string()), (Some(code), told), "{accept}: {event}");
+        assert_eq!(event["responseObject"]["kind"] == "Status", told, "{accept}: {event}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_calls_its_request_and_itself_what_it_likes() {
+    let recorded = Recorded::everything().await;
+    let long = "a".repeat(500);
+    for id in ["\u{fc}ml<a>ut", long.as_str(), "with space"] {
+        let mut request = asked(Method::GET, "/version", None);
+        request.headers_mut().insert("audit-id", HeaderValue::from_bytes(id.as_bytes()).unwrap());
+        request.headers_mut().insert("user-agent", HeaderValue::from_bytes("b\u{f6}t/1 <x>".as_bytes()).unwrap());
+        let response = recorded.server.router().oneshot(request).await.unwrap();
+        assert_eq!(response.headers()["audit-id"].as_bytes(), id.as_bytes());
+        drop(response.into_body().collect().await);
+        let event = recorded.of(id).await.pop().unwrap();
+        assert_eq!(event["userAgent"], "b\u{f6}t/1 <x>");
+    }
+}

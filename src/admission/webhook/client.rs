@@ -11,15 +11,14 @@ use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
 use super::endpoint::{self, Endpoint, Service, ServiceMap};
 pub use super::transport::explain;
-use super::{decode, transport, trust};
+use super::{decode, transport};
 use crate::admission::Cluster;
 use crate::api::patch::go;
+use crate::authn::trust;
 use crate::request::span::{SpanContext, TRACEPARENT};
 
 /// The most that an answer may be.
@@ -92,12 +91,8 @@ impl Clients {
             .tcp_nodelay(true)
             .pool_idle_timeout(Duration::from_secs(90));
         if !key.0.is_empty() {
-            let unreadable = "unable to load root certificates: unable to parse bytes as PEM block";
-            let bundle: Vec<_> = CertificateDer::pem_slice_iter(&key.0).collect::<Result<_, _>>().map_err(|_| unreadable)?;
-            if bundle.is_empty() {
-                return Err(unreadable.into());
-            }
-            let tls = trust::config(&bundle).map_err(|e| format!("unable to load root certificates: {e}"))?;
+            let tls = trust::bundle(&key.0).and_then(|bundle| trust::config(&bundle, None));
+            let tls = tls.map_err(|e| format!("unable to load root certificates: {e}"))?;
             builder = builder.tls_backend_preconfigured(tls);
         }
         if key.1.is_some() {

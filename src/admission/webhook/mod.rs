@@ -9,7 +9,6 @@ pub mod endpoint;
 pub mod mutating;
 pub mod response;
 pub mod transport;
-mod trust;
 pub mod validating;
 
 use std::sync::Arc;
@@ -112,7 +111,7 @@ impl Caller {
         let url = hook.endpoint.shown_url(hook.timeout_seconds);
         let post = self.clients.post(&hook.endpoint, hook.timeout_seconds, &self.cluster, &url, write.context.span, body);
         let received = post.await.map_err(|why| {
-            if why.ends_with(transport::LEGACY_NAME) {
+            if why.ends_with(crate::authn::trust::LEGACY_NAME) {
                 let key = format!("missing-san.invalid-cert.kubernetes.io/{}", transport::host_of(&url));
                 write
                     .context

@@ -128,8 +128,23 @@ impl MutatingAdmissionWebhook {
             _ => json!({}),
         };
         write.context.trace.step_with("mutate", hook.name.to_string(), verdict, since, detail(hook, told));
-        Ok(changed)
+        Ok(changed || is_stamped(write))
     }
+}
+
+/// Whether this write gives `managedFields` a new time. A real server has it to the nanosecond until a patch, any patch, makes it one to
+/// the second, and takes the object for changed then; custom objects keep times as texts.
+fn is_stamped(write: &Write) -> bool {
+    let Some(object) = write.object.as_ref().filter(|_| write.resource.custom.is_none()) else { return false };
+    let Some(old) = write.old.as_deref() else { return object["metadata"]["managedFields"].is_array() };
+    let bare = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.retain(|key, _| !matches!(key.as_str(), "managedFields" | "resourceVersion" | "generation"));
+        }
+        object
+    };
+    object["metadata"]["managedFields"].is_array() && bare(object) != bare(old)
 }
 
 fn annotate(write: &Write, hook: &Hook, place: &str, mutated: bool) {

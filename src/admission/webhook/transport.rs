@@ -5,10 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustls::CertificateError;
 
-use super::trust::LegacyCommonName;
-
-/// What is said of a certificate that says its name where nobody looks any more.
-pub const LEGACY_NAME: &str = "certificate relies on legacy Common Name field, use SANs instead";
+use crate::authn::trust::{LEGACY_NAME, LegacyCommonName};
 
 /// A transport error in Go's words, as far as there are any. `dialled` is the address of a Service.
 pub fn explain(error: &reqwest::Error, dialled: Option<SocketAddr>, url: &str) -> String {

@@ -104,7 +104,8 @@ impl Sender {
         let body = event_list(batch);
         let mut wait = self.settings.initial_backoff;
         for attempt in 1.. {
-            let (error, again) = match self.client.deliver(body.clone()).await {
+            // Whatever the reason: as a real server does, it is tried again.
+            let (error, _) = match self.client.deliver(body.clone()).await {
                 Ok(()) => {
                     if std::mem::take(&mut self.failing) {
                         tracing::info!("the audit webhook takes events again");
@@ -116,7 +117,7 @@ impl Sender {
             if !std::mem::replace(&mut self.failing, true) {
                 tracing::warn!(error, "the audit webhook does not take events");
             }
-            if !again || attempt >= ATTEMPTS {
+            if attempt >= ATTEMPTS {
                 break;
             }
             tokio::time::sleep(wait).await;
@@ -134,7 +135,12 @@ fn event_list(events: &[Bytes]) -> String {
         if index > 0 {
             body.push(',');
         }
-        body.push_str(&String::from_utf8_lossy(event));
+        // In a list an event does not say what it is.
+        let text = String::from_utf8_lossy(event);
+        match text.strip_prefix(r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#) {
+            Some(rest) => body.extend(["{", rest]),
+            None => body.push_str(&text),
+        }
     }
     body.push_str("]}");
     body
@@ -172,9 +178,12 @@ mod tests {
 
     #[test]
     fn a_batch_is_an_event_list() {
-        let body = event_list(&[Bytes::from_static(b"{\"a\":1}"), Bytes::from_static(b"{\"b\":2}")]);
+        let event = crate::audit::Event { kind: "Event".into(), api_version: "audit.k8s.io/v1".into(), ..Default::default() };
+        let body = event_list(&[serde_json::to_vec(&event).unwrap().into(), Bytes::from_static(b"{\"b\":2}")]);
         let value: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!((value["kind"].as_str(), value["items"].as_array().unwrap().len()), (Some("EventList"), 2));
+        // As a real server sends it: only the list says what is in it.
+        assert!(value["items"][0]["kind"].is_null() && value["items"][0]["level"] == "Metadata", "{body}");
     }
 
     #[test]

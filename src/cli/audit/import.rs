@@ -68,9 +68,15 @@ impl Import {
         }
         let refused = source.refused + sent.refused;
         source.errors.iter().for_each(|error| eprintln!("usher: {}: {}", self.file.display(), crate::cli::output::harmless(error)));
+        let nothing = sent.imported == 0 && refused > 0;
+        let none = format!("there are no audit events in {}", self.file.display());
         if self.ask.output != Format::Human {
             let answer = serde_json::json!({"imported": sent.imported, "refused": refused, "lost": sent.lost, "errors": source.errors});
-            return self.ask.output.write(&answer);
+            self.ask.output.write(&answer)?;
+            return if nothing { Err(none) } else { Ok(()) };
+        }
+        if nothing {
+            return Err(none);
         }
         let mut text = format!("imported {} events", sent.imported);
         if refused > 0 {

@@ -68,10 +68,12 @@ impl Rbac {
             Format::Human | Format::Yaml => {
                 let screen = Screen::stdout();
                 let documents: Vec<String> = roles.iter().map(crate::api::yaml::write).collect();
-                output::print(&format!("{}{}", diff.comment(&self.user, &screen), documents.join("---\n")))
+                let notes = answer["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let notes: String = notes.map(|note| screen.paint(Ink::Bad, &format!("# Note: {note}.")) + "\n").collect();
+                output::print(&format!("{}{notes}{}", diff.comment(&self.user, &screen), documents.join("---\n")))
             }
             format => format.write(&json!({"kind": "List", "apiVersion": "v1", "items": roles,
-                "missing": diff.missing, "unused": diff.unused})),
+                "missing": diff.missing, "unused": diff.unused, "notes": answer["notes"]})),
         }
     }
 }

@@ -18,6 +18,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 
 use super::{Layer, Next, Refused, context};
+use crate::api::negotiate::of_error;
 use crate::api::representation::Answered;
 use crate::audit::latency::SLOW;
 use crate::audit::policy::Scope;
@@ -45,6 +46,7 @@ impl Layer for Audit {
             forwarded_for: headers.get("x-forwarded-for").cloned(),
             real_ip: headers.get("x-real-ip").cloned(),
             cause: headers.get(usher_components::runtime::cause::HEADER).cloned(),
+            accept: headers.get(header::ACCEPT).cloned(),
             in_process: request.extensions().get::<InProcess>().is_some(),
             context,
         });
@@ -120,6 +122,8 @@ impl Underway {
         let code = response.status().as_u16();
         let extensions = response.extensions();
         let ending = match (extensions.get::<Refused>(), extensions.get::<Answered>()) {
+            // Who takes a Status in no form gets one all the same, but a real server records nothing of it but the code.
+            (Some(_), _) if !self.takes_errors() => Ending::Code(code),
             (Some(Refused(status)), _) => Ending::Refused(Box::new(status.clone())),
             (_, Some(Answered(status))) => Ending::Answered(code, status.clone()),
             _ => Ending::Code(code),
@@ -130,7 +134,7 @@ impl Underway {
             self.finish(Stage::ResponseStarted, ending, None);
             return response;
         }
-        let has_body = matches!(ending, Ending::Code(_));
+        let has_body = matches!(ending, Ending::Code(_)) && extensions.get::<Refused>().is_none();
         let long = context.info.is_long_running();
         if long {
             self.send(Stage::ResponseStarted, ending.clone(), None, true);
@@ -147,6 +151,11 @@ impl Underway {
         }
         self.finish(Stage::ResponseComplete, ending, None);
         response
+    }
+
+    fn takes_errors(&self) -> bool {
+        let accept = self.arrival.accept.as_ref().and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        of_error(accept).is_some()
     }
 
     fn scope(&self) -> Option<Scope> {

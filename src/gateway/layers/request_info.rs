@@ -11,9 +11,6 @@ use crate::gateway::Gateway;
 use crate::request::span::{SpanContext, TRACEPARENT};
 use crate::request::{Context, SharedContext, parse};
 
-/// The longest Audit-ID that is taken over from a client.
-const LONGEST_ID: usize = 128;
-
 /// See the module.
 #[derive(Clone, Copy)]
 pub struct Info;
@@ -21,12 +18,13 @@ pub struct Info;
 impl Layer for Info {
     async fn call(&self, gateway: &Arc<Gateway>, mut request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
         let headers = request.headers();
-        let given = headers.get("audit-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty() && id.len() <= LONGEST_ID);
-        let audit_id: Arc<str> = match given {
-            Some(id) => id.into(),
-            None => uuid::Uuid::new_v4().to_string().into(),
+        // Whatever a client calls its request, and itself, is taken over; what is no UTF-8 of it is replaced.
+        let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default();
+        let audit_id: Arc<str> = match text("audit-id") {
+            id if id.is_empty() => uuid::Uuid::new_v4().to_string().into(),
+            id => id.into(),
         };
-        let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
+        let agent = text("user-agent").into_owned();
         let query = request.uri().query().unwrap_or_default().to_owned();
         let info = parse(request.method().as_str(), request.uri().path(), &query);
         let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
@@ -36,7 +34,7 @@ impl Layer for Info {
         let context: SharedContext = Arc::new(context);
         request.extensions_mut().insert(context.clone());
         let mut response = next.run(request).await;
-        if let Ok(value) = HeaderValue::from_str(&audit_id) {
+        if let Ok(value) = HeaderValue::from_bytes(audit_id.as_bytes()) {
             response.headers_mut().insert("audit-id", value);
         }
         for warning in warnings(&context.trace.warnings()) {

@@ -77,7 +77,8 @@ pub async fn roles(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refu
         return Err(Status::new(404, "NotFound", format!("no request of {user} is kept that needs a role")).into());
     }
     let roles = usage.roles(&name.unwrap_or_else(|| role_name(&user)));
-    let answer = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": roles, "user": user, "groups": usage.groups});
+    let answer = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": roles, "user": user, "groups": usage.groups,
+        "notes": usage.notes()});
     Ok(respond_value(200, &answer, Representation::JSON)?)
 }
 

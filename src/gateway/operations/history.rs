@@ -163,6 +163,8 @@ pub async fn objects(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
 fn past(error: Error) -> Status {
     match error {
         Error::Compacted { floor } => Status::expired(format!("nothing older than revision {floor} is kept")),
+        // Nobody should try again until it has come to pass.
+        Error::Future { newest, .. } => Status::bad_request(format!("there is no such revision yet, the newest is {newest}")),
         other => store_error(other),
     }
 }

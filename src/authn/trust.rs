@@ -1,4 +1,5 @@
-//! When a webhook's certificate is believed: when an authority of the `caBundle` has signed it, and also when it is itself in the bundle.
+//! When the certificate of a server that this one calls is believed: when an authority of the bundle that was given for it (`caBundle`,
+//! `certificate-authority`) has signed it, and also when it is itself in the bundle.
 //! The certificate that `openssl req -x509` makes is authority and server in one; libraries for TLS refuse such a one as a server's, Go
 //! does not, and many webhooks are developed with one.
 
@@ -7,18 +8,41 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 
-/// How TLS is spoken with a webhook whose certificates the bundle vouches for.
-pub fn config(bundle: &[CertificateDer<'static>]) -> Result<rustls::ClientConfig, String> {
-    let mut config = rustls::ClientConfig::builder_with_provider(provider())
+/// What is said of a certificate that says its name where nobody looks any more.
+pub const LEGACY_NAME: &str = "certificate relies on legacy Common Name field, use SANs instead";
+
+/// The certificates of a bundle in PEM.
+///
+/// # Errors
+/// If there are none in it.
+pub fn bundle(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let unreadable = "unable to parse bytes as PEM block";
+    let bundle: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|_| unreadable)?;
+    if bundle.is_empty() { Err(unreadable.into()) } else { Ok(bundle) }
+}
+
+/// How TLS is spoken with a server whose certificates the bundle vouches for; `identity` is one's own certificate and key in PEM.
+///
+/// # Errors
+/// What is wrong with the bundle or the identity.
+pub fn config(bundle: &[CertificateDer<'static>], identity: Option<&[u8]>) -> Result<rustls::ClientConfig, String> {
+    let config = rustls::ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Trust::new(bundle)?))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(Trust::new(bundle)?));
+    let mut config = match identity {
+        None => config.with_no_client_auth(),
+        Some(pem) => {
+            let key = PrivateKeyDer::from_pem_slice(pem).map_err(|e| format!("the client's key: {e}"))?;
+            config.with_client_auth_cert(self::bundle(pem)?, key).map_err(|e| format!("the client's certificate: {e}"))?
+        }
+    };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -107,13 +131,13 @@ impl ServerCertVerifier for Trust {
 
 /// A certificate that says its name where nobody looks any more.
 #[derive(Debug)]
-pub(super) struct LegacyCommonName;
+pub struct LegacyCommonName;
 
 impl std::error::Error for LegacyCommonName {}
 
 impl std::fmt::Display for LegacyCommonName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(super::transport::LEGACY_NAME)
+        f.write_str(LEGACY_NAME)
     }
 }
 
