@@ -83,6 +83,11 @@ async fn a_patch_cannot_turn_an_object_into_one_of_another_kind() {
     assert_eq!(get(&client, &one).await.body["kind"], "ConfigMap");
     let answer = send(&client, "PATCH", &one, MERGE, json!({"metadata": {"managedFields": []}})).await;
     assert!(answer.body["metadata"].get("managedFields").is_none(), "an empty list takes everybody's ownership away: {}", answer.text);
+    let mut object = map("d", json!({"k": "v"}));
+    assert!(send(&client, "POST", MAPS, JSON, object.clone()).await.body["metadata"]["managedFields"].is_array());
+    object["metadata"]["managedFields"] = json!([]);
+    let answer = send(&client, "PUT", &format!("{MAPS}/d"), JSON, object).await;
+    assert!(answer.code == 200 && answer.body["metadata"].get("managedFields").is_none(), "an update does so, too: {}", answer.text);
     server.stop().await;
 }
 

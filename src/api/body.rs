@@ -49,6 +49,21 @@ impl Api {
     }
 }
 
+/// Whether a JSON body says that nobody owns anything any more: an empty list, which types leave out.
+pub fn resets_owners(bytes: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        managed_fields: Vec<serde::de::IgnoredAny>,
+    }
+    memchr::memmem::find(bytes, b"managedFields").is_some()
+        && serde_json::from_slice::<Object>(bytes).is_ok_and(|object| object.metadata.managed_fields.is_empty())
+}
+
 /// Decodes an object of a kind, without defaults.
 pub fn decode_kind(
     context: &Context,

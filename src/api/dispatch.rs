@@ -14,7 +14,7 @@ use super::target::Target;
 use super::write::{check_names, replacement};
 use super::{Api, body, compress, strategy};
 use crate::audit::latency::SLOW;
-use crate::object::Object;
+use crate::object::{Object, meta_mut};
 use crate::registry::Resource;
 use crate::request::{Context, SharedContext};
 use crate::status::Status;
@@ -115,6 +115,9 @@ impl Api {
                 let options = WriteOptions::parse(&context, "UpdateOptions")?;
                 let bytes = body::read(request_body).await?;
                 let mut object = self.decode_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
+                if body::resets_owners(&bytes) {
+                    meta_mut(&mut object).insert("managedFields".into(), Value::Array(Vec::new()));
+                }
                 let target = Target { options, ..target };
                 check_names(&target, &mut object, false)?;
                 if resource.custom.is_some() {
