@@ -21,6 +21,7 @@ mod nodes;
 mod recorded;
 mod store;
 mod subresources;
+mod watches;
 
 /// Whether the tests run against a real etcd.
 fn on_etcd() -> bool {

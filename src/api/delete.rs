@@ -35,8 +35,13 @@ impl Api {
         let resource = &target.resource;
         let key: store::Key = key(resource, &target.namespace, &target.name).into();
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
+        let mut marked = None;
         loop {
             let Some(old) = topic.get(&key) else {
+                // Whoever saw the mark was quicker to act on it.
+                if let Some(object) = marked {
+                    return Ok(Deleted { object, gone: true });
+                }
                 return Err(Status::not_found(&resource.group, &resource.plural, &target.name));
             };
             let seen = self.converted_one(old.clone(), resource).await?;
@@ -71,7 +76,10 @@ impl Api {
                 true => self.commit(target, &new, put(expect)).await,
                 // A Pod is marked even where nobody needs time to stop it, and then deleted.
                 false if is_pod && *bytes != *old.stored() => match self.commit(target, &new, put(expect)).await {
-                    Ok(marked) => self.commit(target, &new, delete(bytes.clone(), Expect::Revision(marked))).await,
+                    Ok(revision) => {
+                        marked = Some(Arc::new(Object::new(key.clone(), revision, &shown)));
+                        self.commit(target, &new, delete(bytes.clone(), Expect::Revision(revision))).await
+                    }
                     failed => failed,
                 },
                 // Watchers hear of the state that was kept last, and that bears no mark of this deletion.

@@ -42,8 +42,7 @@ impl Api {
         if !resource.namespaced && !info.namespace.is_empty() && &*resource.plural != "namespaces" {
             return Err(Status::no_such_resource());
         }
-        let collection = matches!(info.verb, "list" | "watch" | "deletecollection");
-        let form = Representation::negotiate(&parts.headers, &context.query, &resource, collection, info.verb == "watch");
+        let form = Representation::negotiate(&parts.headers, &context.query, &resource, info.verb);
         // What a connection is to carry is between its two ends.
         let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy");
         let form = if connects { form.unwrap_or(Representation::JSON) } else { form? };

@@ -107,7 +107,10 @@ impl Api {
             }
         };
         let mut snapshot = match at {
-            Some((Some(revision), after)) => self.list_past(&filter, revision, after, limit).await?,
+            Some((Some(revision), after)) => {
+                let past = self.list_past(&filter, revision, after, limit).await;
+                past.map_err(|status| uncached(resource, status))?
+            }
             Some((None, after)) => topic.list(&filter.prefix, after.as_deref(), limit, self.state.revision(), |o| filter.selects(o)),
             None => topic.list(&filter.prefix, None, limit, self.state.revision(), |o| filter.selects(o)),
         };
@@ -135,7 +138,7 @@ impl Api {
         let expired = |after: &Option<String>| match after {
             None => Status::expired("The resourceVersion for the provided list is too old."),
             Some(last) => {
-                let token = encode_continue(None, continue_start(&filter.prefix, last));
+                let token = encode_continue(None, continue_start(&filter.prefix, last).trim_start_matches('/'));
                 let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
                             the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
                             Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \

@@ -129,11 +129,8 @@ impl Running {
             let seen = self.framer.api.state.revision();
             let out = match self.take().await {
                 Ok(out) => out,
-                Err(Stopped::Lagged) => {
-                    // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
-                    self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    return None;
-                }
+                // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
+                Err(Stopped::Lagged) => return None,
                 Err(Stopped::Failed(status)) => {
                     let frame = self.framer.error(&status);
                     self.failed = true;
@@ -156,6 +153,15 @@ impl Running {
                     return Some((Ok(frame), self));
                 }
             }
+        }
+    }
+}
+
+impl Drop for Running {
+    /// A reader that takes nothing is not heard of until its connection is given up; either way it is counted here.
+    fn drop(&mut self) {
+        if self.watcher.is_left_behind() {
+            self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
     }
 }

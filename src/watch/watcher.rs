@@ -159,6 +159,11 @@ impl Watcher {
         }
     }
 
+    /// Whether the ring has gone on without it.
+    pub fn is_left_behind(&self) -> bool {
+        self.channel.is_past(self.next)
+    }
+
     /// Whether there is something to tell that is not in the ring.
     pub fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
