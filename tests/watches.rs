@@ -151,6 +151,9 @@ async fn a_table_is_headed_once_and_its_bookmarks_have_a_row_too() {
     assert_eq!(words, ["ADDED", "ADDED", "BOOKMARK"]);
     let heads: Vec<_> = seen.iter().map(|e| e["object"]["columnDefinitions"].as_array().map(Vec::len)).collect();
     assert_eq!(heads, [Some(3), None, None]);
+    let response = open(&client, "GET", &format!("{path}&pretty=true&timeoutSeconds=1"), TABLE, &Value::Null).await;
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(text.starts_with(b"{\"type\":\"ADDED\",\"object\":{"), "one line for each event, and its word first");
     let row = &seen[2]["object"]["rows"][0];
     assert_eq!(row["cells"], json!(["", 0, "<unknown>"]));
     assert_eq!(row["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");

@@ -42,6 +42,8 @@ impl Api {
         options: ListOptions,
         form: Representation,
     ) -> Result<Response<Body>, Status> {
+        // A frame is one line, whoever reads it.
+        let form = Representation { pretty: false, ..form };
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
         let filter = self.filter(context, resource, &options);
         let stream_end = options.send_initial_events == Some(true);
@@ -286,8 +288,7 @@ impl Framer {
                 Err(error) => tracing::error!(%error, kind = text("kind"), "an object has no protobuf form"),
             }
         }
-        let mut out = json!({"type": kind, "object": object}).to_string().into_bytes();
-        out.push(b'\n');
-        out.into()
+        // The word comes first, as in the frames that are shared.
+        format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
     }
 }
