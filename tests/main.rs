@@ -22,6 +22,7 @@ mod processes;
 mod recorded;
 mod store;
 mod subresources;
+mod watches;
 
 /// Whether the tests run against a real etcd.
 fn on_etcd() -> bool {

@@ -9,7 +9,13 @@ use crate::schema::prune;
 /// From the stored version to the one of `resource`.
 pub fn to_version(mut object: Value, resource: &Resource) -> Value {
     match (&*resource.plural, &*resource.group, &*resource.version) {
-        ("events", "events.k8s.io", _) if resource.custom.is_none() => rename(&mut object, EVENT_FIELDS, false),
+        ("events", "events.k8s.io", _) if resource.custom.is_none() => {
+            rename(&mut object, EVENT_FIELDS, false);
+            // Written by the core group even when empty, and left out by this one.
+            if let Some(fields) = object.as_object_mut() {
+                fields.retain(|name, value| !matches!(name.as_str(), "reportingController" | "reportingInstance") || *value != "");
+            }
+        }
         ("horizontalpodautoscalers", "autoscaling", "v1") => autoscaler_to_v1(&mut object),
         // What another version knows is not shown in one that does not.
         _ if resource.custom.is_some() => prune::prune(&mut object, &resource.schema()),
@@ -22,7 +28,14 @@ pub fn to_version(mut object: Value, resource: &Resource) -> Value {
 /// From the version of `resource` to the stored one.
 pub fn to_storage(mut object: Value, resource: &Resource) -> Value {
     match (&*resource.plural, &*resource.group, &*resource.version) {
-        ("events", "events.k8s.io", _) if resource.custom.is_none() => rename(&mut object, EVENT_FIELDS, true),
+        ("events", "events.k8s.io", _) if resource.custom.is_none() => {
+            rename(&mut object, EVENT_FIELDS, true);
+            if let Some(fields) = object.as_object_mut() {
+                for name in ["reportingComponent", "reportingInstance"] {
+                    fields.entry(name).or_insert_with(|| "".into());
+                }
+            }
+        }
         ("horizontalpodautoscalers", "autoscaling", "v1") => autoscaler_to_v2(&mut object),
         _ => {}
     }

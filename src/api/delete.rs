@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Api;
-use super::options::{DeleteOptions, ListOptions, WriteOptions};
+use super::options::{DeleteOptions, ListOptions, VersionMatch, WriteOptions};
 use super::read::{key, store_error};
 use super::target::Target;
 use super::{kinds, strategy};
@@ -35,8 +35,13 @@ impl Api {
         let resource = &target.resource;
         let key: store::Key = key(resource, &target.namespace, &target.name).into();
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
+        let mut marked = None;
         loop {
             let Some(old) = topic.get(&key) else {
+                // Whoever saw the mark was quicker to act on it.
+                if let Some(object) = marked {
+                    return Ok(Deleted { object, gone: true });
+                }
                 return Err(Status::not_found(&resource.group, &resource.plural, &target.name));
             };
             let seen = self.converted_one(old.clone(), resource).await?;
@@ -63,12 +68,24 @@ impl Api {
             if waits && *bytes == *old.stored() {
                 return Ok(Deleted { object: seen, gone: false });
             }
+            let put = |expect| store::Operation::Put { key: key.clone(), value: bytes.clone(), expect };
+            let delete = |last, expect| store::Operation::Delete { key: key.clone(), last, expect };
             let expect = Expect::Revision(old.revision);
-            let operation = match waits {
-                true => store::Operation::Put { key: key.clone(), value: bytes.clone(), expect },
-                false => store::Operation::Delete { key: key.clone(), last: bytes.clone(), expect },
+            let is_pod = &*resource.plural == "pods" && resource.group.is_empty();
+            let committed = match waits {
+                true => self.commit(target, &new, put(expect)).await,
+                // A Pod is marked even where nobody needs time to stop it, and then deleted.
+                false if is_pod && *bytes != *old.stored() => match self.commit(target, &new, put(expect)).await {
+                    Ok(revision) => {
+                        marked = Some(Arc::new(Object::new(key.clone(), revision, &shown)));
+                        self.commit(target, &new, delete(bytes.clone(), Expect::Revision(revision))).await
+                    }
+                    failed => failed,
+                },
+                // Watchers hear of the state that was kept last, and that bears no mark of this deletion.
+                false => self.commit(target, &new, delete(old.stored().into(), expect)).await,
             };
-            match self.commit(target, &new, operation).await {
+            match committed {
                 Ok(revision) => {
                     if !waits {
                         strategy::release(self, resource, &new);
@@ -87,7 +104,10 @@ impl Api {
     fn mark(&self, resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
         let is = |group: &str, plural: &str| &*resource.group == group && &*resource.plural == plural;
         let grace = if is("", "pods") { pod_grace(object, options) } else { 0 };
-        set_propagation_finalizers(object, options.propagation_policy.as_deref());
+        // Nothing depends on an Event, so that there is nothing to orphan or to wait for.
+        if &*resource.storage != "events" {
+            set_propagation_finalizers(object, options.propagation_policy.as_deref());
+        }
         let deleting = !meta(object, "deletionTimestamp").is_empty();
         if !deleting && is("apiextensions.k8s.io", "customresourcedefinitions") {
             kinds::definitions::terminate(self, object);
@@ -118,9 +138,19 @@ impl Api {
         waits
     }
 
-    /// Deletes every object that a list would find; answers with them as they were.
-    pub async fn delete_collection(&self, target: &Target, list: &ListOptions, options: &DeleteOptions) -> Result<Snapshot, Status> {
-        let (snapshot, _) = self.list(&target.context, &target.resource, list).await?;
+    /// Deletes every object that a list would find; answers with them as they were, and with where the list goes on.
+    pub async fn delete_collection(
+        &self,
+        target: &Target,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<(Snapshot, Option<String>), Status> {
+        let mut list = list.clone();
+        // A revision without a match rule means exactly that state, as for a list that comes in pages.
+        if let (VersionMatch::NotOlderThan(revision), None) = (list.version, target.context.parameter("resourceVersionMatch")) {
+            list.version = VersionMatch::Exact(revision);
+        }
+        let (snapshot, next) = self.list(&target.context, &target.resource, &list).await?;
         for object in &snapshot.objects {
             let value = object.value();
             let one = Target { name: meta(value, "name").into(), namespace: meta(value, "namespace").into(), ..target.clone() };
@@ -129,7 +159,7 @@ impl Api {
                 _ => {}
             }
         }
-        Ok(snapshot)
+        Ok((snapshot, next))
     }
 
     /// What a client hears of a deletion.
@@ -170,6 +200,8 @@ fn is_pending(resource: &Resource, object: &Value, options: &DeleteOptions) -> b
     is_pod
         && !meta(object, "deletionTimestamp").is_empty()
         && given.is_some_and(|given| options.grace_period_seconds.is_none_or(|asked| asked >= given))
+        // Marked, and then nobody came to delete it.
+        && (given != Some(0) || strategy::has_finalizers(object))
 }
 
 /// What reviews show of the options beyond what the client said: Namespaces and definitions are deleted as the very ones they are, and a

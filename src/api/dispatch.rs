@@ -42,8 +42,7 @@ impl Api {
         if !resource.namespaced && !info.namespace.is_empty() && &*resource.plural != "namespaces" {
             return Err(Status::no_such_resource());
         }
-        let collection = matches!(info.verb, "list" | "watch");
-        let form = Representation::negotiate(&parts.headers, &context.query, &resource, collection, info.verb == "watch");
+        let form = Representation::negotiate(&parts.headers, &context.query, &resource, info.verb);
         // What a connection is to carry is between its two ends.
         let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy");
         let form = if connects { form.unwrap_or(Representation::JSON) } else { form? };
@@ -61,6 +60,10 @@ impl Api {
         if !resource.is_stored() {
             let bytes = body::read(request_body).await?;
             return self.transient(target, &parts, &bytes, form).await;
+        }
+        // By the old way to watch, there is no part of an object to be seen.
+        if !info.subresource.is_empty() && resource.custom.is_none() && info.path.contains("/v1/watch/") {
+            return Err(Status::no_such_resource());
         }
         if !info.subresource.is_empty() && info.subresource != "status" {
             return self.serve_subresource(target, parts, request_body, form).await;
@@ -143,8 +146,9 @@ impl Api {
             "deletecollection" => {
                 let options = self.delete_options(&context, &parts.headers, request_body).await?;
                 let list = ListOptions::parse(&context, &resource, false)?;
-                let snapshot = self.delete_collection(&target.deleting(&options), &list, &options).await?;
-                self.respond_list(snapshot, None, false, &resource, form)
+                let counted = list.labels.is_empty() && list.fields.is_empty();
+                let (snapshot, next) = self.delete_collection(&target.deleting(&options), &list, &options).await?;
+                self.respond_list(snapshot, next, counted, &resource, form)
             }
             _ => Err(Status::method_not_allowed()),
         }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::read::parse_revision;
 use crate::object::selector::{FieldSelector, LabelSelector};
 use crate::registry::Resource;
 use crate::request::{Context, query_pairs};
@@ -53,8 +54,10 @@ impl ListOptions {
         let labels = LabelSelector::parse(&get("labelSelector")).map_err(Status::bad_request)?;
         let fields = FieldSelector::parse(&get("fieldSelector")).map_err(Status::bad_request)?;
         for term in &fields.0 {
-            if !matches!(term.field.as_str(), "metadata.name" | "metadata.namespace") && !resource.is_selectable(&term.field) {
-                let text = match resource.custom.is_some() || resource.has_selectable_fields() {
+            let has_own = resource.custom.is_some() || resource.has_selectable_fields();
+            let is_metadata = term.field == "metadata.name" || term.field == "metadata.namespace" && !has_own;
+            if !is_metadata && !resource.is_selectable(&term.field) {
+                let text = match has_own {
                     true => format!("field label not supported: {}", term.field),
                     false => format!(
                         "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
@@ -64,9 +67,14 @@ impl ListOptions {
                 return Err(Status::bad_request(text));
             }
         }
+        // A watch of one object, by the old path, takes no selector that could mean another one.
+        let name = context.info.name.as_str();
+        if watch && !name.is_empty() && !fields.is_empty() && fields.requires("metadata.name") != Some(name) {
+            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
         let number = |key: &str| context.parameter(key).map(|text| parse_integer(&text)).transpose();
         let limit = number("limit")?.unwrap_or(0);
-        let timeout_seconds = number("timeoutSeconds")?.map(|s| s.max(0) as u64);
+        let timeout_seconds = number("timeoutSeconds")?.and_then(seconds);
         let mut send_initial_events = boolean(context, "sendInitialEvents")?;
         let bookmarks = boolean(context, "allowWatchBookmarks")?.unwrap_or(false);
         let (version, wanted, continues) = (get("resourceVersion"), get("resourceVersionMatch"), get("continue"));
@@ -86,24 +94,18 @@ impl ListOptions {
         let revision = match version.as_str() {
             "" | "0" => 0,
             // What is wrong with the token is told first.
-            _ if !watch && !continues.is_empty() && version.parse::<Revision>().is_err() => 1,
-            text => match text.parse::<Revision>() {
-                Ok(revision) => revision,
-                Err(_) => {
-                    let problem = format!(
-                        "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {}",
-                        if text.bytes().all(|b| b.is_ascii_digit()) { "value out of range" } else { "invalid syntax" }
-                    );
-                    return Err(match watch {
-                        true => Status::unclassified(problem),
-                        false => Status::bad_request(format!("invalid resource version: {problem}")),
-                    });
-                }
-            },
+            _ if !watch && !continues.is_empty() && parse_revision(&version).is_err() => 1,
+            text => parse_revision(text).map_err(|problem| match watch {
+                true => Status::unclassified(problem),
+                false => Status::bad_request(format!("invalid resource version: {problem}")),
+            })?,
         };
         let version = match (version.as_str(), wanted.as_str()) {
             ("", _) => VersionMatch::Unset,
             ("0", _) => VersionMatch::Any,
+            // Zero in another spelling is no revision that could be read exactly.
+            (_, wanted) if revision == 0 && (limit > 0 || wanted == "Exact") => VersionMatch::Unset,
+            _ if revision == 0 => VersionMatch::Any,
             (_, "Exact") => VersionMatch::Exact(revision),
             // A limit without a match rule asks for an exact state, as it always did.
             (_, "") if limit > 0 && !watch => VersionMatch::Exact(revision),
@@ -166,6 +168,12 @@ fn watch_errors(wanted: &str, send_initial_events: Option<bool>, continues: &str
         }
     }
     errors
+}
+
+/// How long a watch may last: zero leaves it to the server, and what overflows a real server's nanoseconds ends as it does there.
+fn seconds(given: i64) -> Option<u64> {
+    let nanoseconds = given.wrapping_mul(1_000_000_000);
+    (nanoseconds != 0).then(|| nanoseconds.max(0) as u64 / 1_000_000_000)
 }
 
 pub(super) fn integer(text: &str) -> Result<Option<i64>, Status> {
@@ -304,6 +312,8 @@ impl DeleteOptions {
                 "dryRun" => dry_run.push(value),
                 "gracePeriodSeconds" => options.grace_period_seconds = integer(&value)?,
                 "propagationPolicy" => options.propagation_policy = Some(value),
+                "uid" => options.uid = Some(value).filter(|v| !v.is_empty()),
+                "resourceVersion" => options.resource_version = Some(value).filter(|v| !v.is_empty()),
                 "orphanDependents" => orphan = Some(!matches!(value.as_str(), "0" | "false")),
                 _ => {}
             }
@@ -349,8 +359,10 @@ impl DeleteOptions {
         if options.dry_run {
             shown["dryRun"] = json!(["All"]);
         }
-        if let Some(preconditions) = body.and_then(|b| b.get("preconditions")) {
-            shown["preconditions"] = preconditions.clone();
+        for (name, value) in [("uid", &options.uid), ("resourceVersion", &options.resource_version)] {
+            if let Some(value) = value {
+                shown["preconditions"][name] = json!(value);
+            }
         }
         options.shown = shown;
         Ok(options)

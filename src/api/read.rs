@@ -51,12 +51,8 @@ impl Api {
             return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
         }
         if let Some(version) = context.parameter("resourceVersion").filter(|v| !v.is_empty()) {
-            let revision = version.parse::<Revision>().map_err(|_| {
-                Status::unclassified(format!(
-                    "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
-                ))
-            })?;
-            self.reach(revision).await?;
+            let revision = parse_revision(&version).map_err(Status::unclassified)?;
+            self.reach(revision).await.map_err(|status| uncached(resource, status))?;
         } else {
             self.settle().await?;
         }
@@ -86,7 +82,7 @@ impl Api {
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
         let filter = self.filter(context, resource, options);
         // Without a limit that counts (there is none at resourceVersion=0), memory has the whole answer.
-        let limit = if options.version == VersionMatch::Any { 0 } else { options.limit };
+        let limit = if options.version == VersionMatch::Any && is_cached(resource) { 0 } else { options.limit };
         let at = if !options.continues.is_empty() {
             let (revision, after) = decode_continue(&options.continues, &filter.prefix)?;
             if !matches!(options.version, VersionMatch::Unset | VersionMatch::Any) {
@@ -96,11 +92,11 @@ impl Api {
         } else {
             match options.version {
                 VersionMatch::Exact(revision) => {
-                    self.reach(revision).await?;
+                    self.reach(revision).await.map_err(|status| uncached(resource, status))?;
                     Some((Some(revision), None))
                 }
                 VersionMatch::NotOlderThan(revision) => {
-                    self.reach(revision).await?;
+                    self.reach(revision).await.map_err(|status| uncached(resource, status))?;
                     None
                 }
                 VersionMatch::Any => None,
@@ -111,14 +107,18 @@ impl Api {
             }
         };
         let mut snapshot = match at {
-            Some((Some(revision), after)) => self.list_past(&filter, revision, after, limit).await?,
+            Some((Some(revision), after)) => {
+                let past = self.list_past(&filter, revision, after, limit).await;
+                past.map_err(|status| uncached(resource, status))?
+            }
             Some((None, after)) => topic.list(&filter.prefix, after.as_deref(), limit, self.state.revision(), |o| filter.selects(o)),
             None => topic.list(&filter.prefix, None, limit, self.state.revision(), |o| filter.selects(o)),
         };
         snapshot.objects = self.converted(snapshot.objects, resource, true).await?;
         let next = (snapshot.remaining > 0).then(|| {
             let last = snapshot.objects.last().map_or("", |o| &*o.key);
-            encode_continue(Some(snapshot.revision), &filter.prefix, last)
+            let start = continue_start(&filter.prefix, last);
+            encode_continue(Some(snapshot.revision), if is_cached(resource) { start } else { start.trim_start_matches('/') })
         });
         Ok((snapshot, next))
     }
@@ -138,7 +138,7 @@ impl Api {
         let expired = |after: &Option<String>| match after {
             None => Status::expired("The resourceVersion for the provided list is too old."),
             Some(last) => {
-                let token = encode_continue(None, &filter.prefix, last);
+                let token = encode_continue(None, continue_start(&filter.prefix, last).trim_start_matches('/'));
                 let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
                             the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
                             Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
@@ -187,11 +187,37 @@ impl Api {
     }
 }
 
-fn encode_continue(revision: Option<Revision>, prefix: &str, last: &str) -> String {
-    let start = last.strip_prefix(prefix.trim_end_matches('/')).unwrap_or(last);
+/// A resourceVersion as a number, or what is wrong with it in a real server's words.
+pub(super) fn parse_revision(text: &str) -> Result<Revision, String> {
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let why = if is_number { "value out of range" } else { "invalid syntax" };
+    let parsed = text.parse::<Revision>().ok().filter(|_| is_number);
+    parsed.ok_or_else(|| format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}"))
+}
+
+/// Whether a real server answers for this resource out of its watch cache. For Events it asks etcd each time, and clients can tell: a limit
+/// counts at resourceVersion=0 too, and who asks for a revision that is still to come is not told when to ask again.
+pub(super) fn is_cached(resource: &Resource) -> bool {
+    &*resource.storage != "events"
+}
+
+fn uncached(resource: &Resource, mut status: Status) -> Status {
+    if let (false, Some(details)) = (is_cached(resource), &mut status.details) {
+        details.retry_after_seconds = 0;
+    }
+    status
+}
+
+/// What a token says of the last key that was told: what follows the prefix, with the slash before it.
+fn continue_start<'a>(prefix: &str, last: &'a str) -> &'a str {
+    last.strip_prefix(prefix.trim_end_matches('/')).unwrap_or(last)
+}
+
+fn encode_continue(revision: Option<Revision>, start: &str) -> String {
     // As in Kubernetes, -1 stands for "whatever there is by then". The key is told as the first one that comes after.
-    let token = json!({"v": "meta.k8s.io/v1", "rv": revision.map_or(json!(-1), |r| json!(r)), "start": format!("{start}\u{0}")});
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token.to_string())
+    let revision = revision.map_or("-1".to_owned(), |revision| revision.to_string());
+    let token = format!(r#"{{"v":"meta.k8s.io/v1","rv":{revision},"start":{}}}"#, json!(format!("{start}\u{0}")));
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token)
 }
 
 fn decode_continue(token: &str, prefix: &str) -> Result<(Option<Revision>, String), Status> {
@@ -199,7 +225,10 @@ fn decode_continue(token: &str, prefix: &str) -> Result<(Option<Revision>, Strin
     let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD
         .decode(token.trim_end_matches('='))
         .map_err(|e| bad(&format!("illegal base64 data at input byte {}", base64_position(&e))))?;
-    let parsed: Value = serde_json::from_slice(&bytes).map_err(|_| {
+    let parsed: Value = serde_json::from_slice(&bytes).map_err(|error| {
+        if error.is_eof() {
+            return bad("unexpected end of JSON input");
+        }
         let first = String::from_utf8_lossy(&bytes).chars().next().unwrap_or('\u{0}');
         bad(&format!("invalid character {first:?} looking for beginning of value"))
     })?;
@@ -212,8 +241,19 @@ fn decode_continue(token: &str, prefix: &str) -> Result<(Option<Revision>, Strin
         };
         return Err(bad(&format!("json: cannot unmarshal {word} into Go value of type storage.continueToken")));
     }
-    if parsed["rv"].is_string() {
-        return Err(bad("json: cannot unmarshal string into Go struct field continueToken.rv of type int64"));
+    for (field, kind) in [("v", "string"), ("rv", "int64"), ("start", "string")] {
+        let word = match &parsed[field] {
+            Value::Null => continue,
+            Value::String(_) if kind == "string" => continue,
+            Value::Number(number) if kind == "int64" && number.is_i64() => continue,
+            Value::Number(number) if kind == "int64" => format!("number {number}"),
+            Value::Number(_) => "number".to_owned(),
+            Value::String(_) => "string".to_owned(),
+            Value::Bool(_) => "bool".to_owned(),
+            Value::Array(_) => "array".to_owned(),
+            Value::Object(_) => "object".to_owned(),
+        };
+        return Err(bad(&format!("json: cannot unmarshal {word} into Go struct field continueToken.{field} of type {kind}")));
     }
     if parsed["v"] != "meta.k8s.io/v1" {
         return Err(bad(&format!("server does not recognize this encoded version {}", parsed["v"].as_str().unwrap_or_default())));

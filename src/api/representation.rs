@@ -68,8 +68,10 @@ impl Representation {
     };
 
     /// What the `Accept` header and the query ask for.
-    pub fn negotiate(headers: &HeaderMap, query: &str, resource: &Resource, collection: bool, watch: bool) -> Result<Self, Status> {
-        let endpoint = match (resource.custom.is_some(), collection) {
+    pub fn negotiate(headers: &HeaderMap, query: &str, resource: &Resource, verb: &str) -> Result<Self, Status> {
+        let watch = verb == "watch";
+        let collection = matches!(verb, "list" | "watch" | "deletecollection");
+        let endpoint = match (resource.custom.is_some(), watch || verb == "list") {
             (true, _) => Endpoint::Custom,
             (false, true) => Endpoint::Collection,
             (false, false) => Endpoint::Object,

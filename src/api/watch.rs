@@ -27,6 +27,9 @@ use crate::watch::{EventKind, Item, Lagged, Start, Watcher};
 /// How often a watcher that wants bookmarks hears of the newest revision.
 const BOOKMARK: Duration = Duration::from_secs(60);
 
+/// The longest time that a watch is given, in seconds.
+const LONGEST: u64 = 365 * 24 * 3600;
+
 /// About how many bytes of frames are put together into one piece of the body.
 const PIECE: usize = 64 << 10;
 
@@ -39,6 +42,8 @@ impl Api {
         options: ListOptions,
         form: Representation,
     ) -> Result<Response<Body>, Status> {
+        // A frame is one line, whoever reads it.
+        let form = Representation { pretty: false, ..form };
         let topic = self.state.topic(&resource.storage).await.map_err(store_error)?;
         let filter = self.filter(context, resource, &options);
         let stream_end = options.send_initial_events == Some(true);
@@ -48,11 +53,14 @@ impl Api {
             (VersionMatch::Unset | VersionMatch::Any, None) => Start::Current,
             (VersionMatch::NotOlderThan(revision) | VersionMatch::Exact(revision), _) => Start::After(revision),
         };
-        if stream_end && let VersionMatch::NotOlderThan(revision) = options.version {
-            self.reach(revision).await?;
-        }
-        let framer = Framer { api: self.clone(), resource: resource.clone(), form };
+        let framer = Framer { api: self.clone(), resource: resource.clone(), form, is_headed: false };
         let content_type = form.format.stream_media_type().unwrap_or("application/json");
+        if stream_end
+            && let VersionMatch::NotOlderThan(revision) = options.version
+            && let Err(status) = self.reach(revision).await
+        {
+            return Ok(stream_response(content_type, Body::from(framer.error(&status))));
+        }
         let watcher = match Watcher::open(&self.state, &topic, filter, start).await {
             Ok(watcher) => watcher,
             Err(Error::Compacted { floor }) => {
@@ -72,7 +80,8 @@ impl Api {
         // A real server picks a random end between 30 and 60 minutes, so that clients do not all come back at once.
         let seconds = options.timeout_seconds.unwrap_or_else(|| 1800 + u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * 7);
         let now = Instant::now();
-        let deadline = now + Duration::from_secs(seconds);
+        // Nobody waits longer than a year, and no clock counts to the end of 64 bits.
+        let deadline = now + Duration::from_secs(seconds.min(LONGEST));
         let next_bookmark = now + BOOKMARK.min(Duration::from_secs(seconds.saturating_sub(2).max(1)));
         let running = Running {
             watcher,
@@ -122,11 +131,8 @@ impl Running {
             let seen = self.framer.api.state.revision();
             let out = match self.take().await {
                 Ok(out) => out,
-                Err(Stopped::Lagged) => {
-                    // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
-                    self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    return None;
-                }
+                // The ring has left this reader behind; it comes back with its last revision and the store fills the gap.
+                Err(Stopped::Lagged) => return None,
                 Err(Stopped::Failed(status)) => {
                     let frame = self.framer.error(&status);
                     self.failed = true;
@@ -149,6 +155,15 @@ impl Running {
                     return Some((Ok(frame), self));
                 }
             }
+        }
+    }
+}
+
+impl Drop for Running {
+    /// A reader that takes nothing is not heard of until its connection is given up; either way it is counted here.
+    fn drop(&mut self) {
+        if self.watcher.is_left_behind() {
+            self.framer.api.metrics.slow_watchers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
     }
 }
@@ -212,6 +227,8 @@ struct Framer {
     api: Arc<Api>,
     resource: Arc<Resource>,
     form: Representation,
+    /// Whether the heads of a Table's columns have been told; they come with the first event only.
+    is_headed: bool,
 }
 
 impl Framer {
@@ -231,33 +248,32 @@ impl Framer {
         self.form.is_stored_form(&self.resource)
     }
 
-    fn object(&self, kind: EventKind, object: &Object) -> Bytes {
+    fn object(&mut self, kind: EventKind, object: &Object) -> Bytes {
         if self.is_plain() {
             return crate::watch::frame(kind, &object.json);
         }
         let value = self.api.in_version(object, &self.resource);
-        let shown = self.api.shaped(&value, object.revision, &self.resource, self.form);
-        self.frame(kind.as_str(), shown)
+        self.shown(kind.as_str(), &value, object.revision)
     }
 
-    fn bookmark(&self, revision: Revision, initial_end: bool) -> Bytes {
+    fn shown(&mut self, kind: &str, value: &Value, revision: Revision) -> Bytes {
+        let mut shown = self.api.shaped(value, revision, &self.resource, self.form);
+        if self.form.shape == Shape::Table && std::mem::replace(&mut self.is_headed, true) {
+            shown["columnDefinitions"] = Value::Null;
+        }
+        self.frame(kind, shown)
+    }
+
+    fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let shown = match self.form.shape {
-            Shape::Whole => json!({"kind": &*self.resource.kind, "apiVersion": self.resource.group_version(), "metadata": metadata}),
-            Shape::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": self.form.meta_version, "metadata": metadata}),
-            Shape::Table => {
-                let object = json!({"kind": "PartialObjectMetadata", "apiVersion": self.form.meta_version, "metadata": metadata});
-                json!({
-                    "kind": "Table", "apiVersion": self.form.meta_version,
-                    "metadata": {"resourceVersion": revision.to_string()}, "columnDefinitions": [],
-                    "rows": [{"cells": [], "object": object}],
-                })
-            }
-        };
-        self.frame("BOOKMARK", shown)
+        let mut object = json!({"kind": &*self.resource.kind, "apiVersion": self.resource.group_version(), "metadata": metadata});
+        if let Value::Object(fields) = &mut object {
+            fields.extend(crate::schema::blank(&self.resource));
+        }
+        self.shown("BOOKMARK", &object, revision)
     }
 
     fn error(&self, status: &Status) -> Bytes {
@@ -272,8 +288,7 @@ impl Framer {
                 Err(error) => tracing::error!(%error, kind = text("kind"), "an object has no protobuf form"),
             }
         }
-        let mut out = json!({"type": kind, "object": object}).to_string().into_bytes();
-        out.push(b'\n');
-        out.into()
+        // The word comes first, as in the frames that are shared.
+        format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
     }
 }

@@ -257,7 +257,7 @@ impl Api {
         let expect = Expect::Revision(old.revision);
         // The last finalizer is gone from an object that waited for it: this update is its deletion.
         let operation = match strategy::is_finished(resource, &new) {
-            true => store::Operation::Delete { key: old.key.clone(), last: bytes.clone(), expect },
+            true => store::Operation::Delete { key: old.key.clone(), last: old.stored().into(), expect },
             false => store::Operation::Put { key: old.key.clone(), value: bytes.clone(), expect },
         };
         let deleted = matches!(operation, store::Operation::Delete { .. });

@@ -88,9 +88,10 @@ fn is_plain(text: &str) -> bool {
     let first_is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '_'));
     let word = text.to_ascii_lowercase();
     let is_word = matches!(word.as_str(), "y" | "n" | "yes" | "no" | "on" | "off" | "true" | "false" | "null");
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '.' | ' ' | '+' | '=' | '(' | ')' | ',' | '@');
-    let inner_is_plain = text.chars().all(|c| inner(c) || c == ':') && !text.contains(": ") && !text.ends_with(':') && !text.ends_with(' ');
-    first_is_plain && !is_word && inner_is_plain
+    let inner_is_plain = text.chars().all(|c| c.is_ascii_graphic() || c == ' ') && !text.contains(": ") && !text.contains(" #");
+    let last_is_plain = !text.ends_with([':', ' ']);
+    // The one dot is the name that managedFields have for the thing itself.
+    text == "." || first_is_plain && !is_word && inner_is_plain && last_is_plain
 }
 
 #[cfg(test)]
@@ -102,7 +103,7 @@ mod tests {
     fn what_is_written_reads_back_as_the_same_value() {
         let value = json!({
             "apiVersion": "v1", "kind": "X", "empty": {}, "none": [], "n": null, "bool": true, "text": "yes", "number": "1",
-            "list": [{"a": 1, "b": [1, 2]}, "x: y", [["deep"]], {}], "multi": "a\nb", "key: odd": "#", "time": "2026-01-01T00:00:00Z",
+            "list": [{"a": 1, "b": [1, 2]}, "x: y", [["deep"]], {}], "multi": "a\nb", "key: odd": "#", ".": {}, "k:{\"name\":\"a\"}": {"it's": "a #b", "c#d": "e, [f]"}, "time": "2026-01-01T00:00:00Z",
         });
         let read = crate::schema::yaml::parse(&write(&value)).unwrap();
         assert_eq!(read.value, value);

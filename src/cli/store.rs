@@ -122,7 +122,10 @@ impl Store {
             Store::Check(which) => {
                 let report = operations::check(&file(&which.data_dir)).map_err(|e| e.to_string())?;
                 let path = file(&which.data_dir);
-                output::line(&format!("{}: {}", path.display(), told(&report)))?;
+                // Of a file that could not be read as far as its figures, there are none to tell.
+                if report.problems.is_empty() || report.revision > 0 {
+                    output::line(&format!("{}: {}", path.display(), told(&report)))?;
+                }
                 match report.problems.as_slice() {
                     [] => Ok(()),
                     problems => Err(format!("{} is damaged:\n  {}", path.display(), problems.join("\n  "))),

@@ -26,10 +26,11 @@ impl Health {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Answers a probe: `kind` is `livez`, `readyz` or `healthz`.
-    pub fn probe(&self, kind: &str, single: Option<&str>, query: &str) -> (u16, String) {
+    /// Answers a probe: `kind` is `livez`, `readyz` or `healthz`; `store` says whether the store answers.
+    pub fn probe(&self, kind: &str, single: Option<&str>, query: &str, store: bool) -> (u16, String) {
         let names = if kind == "readyz" { READY } else { LIVE };
         let passes = |name: &str| match name {
+            "store" => store,
             "shutdown" => !self.stopping.load(Ordering::Acquire),
             "informer-sync" | "poststarthook/rbac/bootstrap-roles" => self.ready.load(Ordering::Acquire),
             _ => true,

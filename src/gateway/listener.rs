@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
 use super::cork::cork;
+use super::stall::Stalling;
 use crate::authn::PeerCertificates;
 
 /// How long a peer may take for its handshake, and for the head of a request.
@@ -70,7 +71,7 @@ pub async fn serve(listener: TcpListener, tls: rustls::ServerConfig, door: impl 
 
 async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, door: impl Door, graceful: Arc<GracefulShutdown>) {
     let _ = socket.set_nodelay(true);
-    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await {
+    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(Stalling::new(socket))).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%peer, %error, "TLS handshake failed");

@@ -91,7 +91,16 @@ impl Metrics {
         }
         for (name, help, value) in [
             ("usher_store_revision", "The newest revision that readers can see.", api.state.revision()),
-            ("usher_slow_watchers_total", "Watchers cut off because they did not read.", api.metrics.slow_watchers.load(Ordering::Relaxed)),
+            (
+                "usher_slow_watchers_total",
+                "Watchers that ended because they were too far behind.",
+                api.metrics.slow_watchers.load(Ordering::Relaxed),
+            ),
+            (
+                "usher_stalled_connections_total",
+                "Connections cut off because the peer took nothing for a minute.",
+                super::stall::GIVEN_UP.load(Ordering::Relaxed),
+            ),
         ] {
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");

@@ -12,6 +12,7 @@ pub mod operations;
 pub mod pki;
 pub mod router;
 pub mod stack;
+mod stall;
 pub mod tls;
 
 use std::sync::Arc;

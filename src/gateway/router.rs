@@ -29,8 +29,16 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
 }
 
 async fn probe(State(gateway): State<Arc<Gateway>>, request: Request<Body>) -> Response {
-    let (code, text) = gateway.health.probe(request.uri().path().trim_matches('/'), None, request.uri().query().unwrap_or_default());
+    let store = store_answers(&gateway).await;
+    let uri = request.uri();
+    let (code, text) = gateway.health.probe(uri.path().trim_matches('/'), None, uri.query().unwrap_or_default(), store);
     plain(code, text)
+}
+
+/// Whether the store says in good time where it stands; an etcd may be out of reach.
+async fn store_answers(gateway: &Gateway) -> bool {
+    let asked = gateway.api.state.store().revision();
+    matches!(tokio::time::timeout(std::time::Duration::from_secs(2), asked).await, Ok(Ok(_)))
 }
 
 async fn single_probe(
@@ -41,7 +49,7 @@ async fn single_probe(
     if !matches!(kind.as_str(), "livez" | "readyz" | "healthz") {
         return resources(State(gateway), request).await;
     }
-    let (code, text) = gateway.health.probe(&kind, Some(&check), "");
+    let (code, text) = gateway.health.probe(&kind, Some(&check), "", store_answers(&gateway).await);
     Ok(plain(code, text))
 }
 

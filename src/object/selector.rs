@@ -374,6 +374,10 @@ impl FieldSelector {
                 return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
             };
             check_escapes(value)?;
+            // Neither a field nor a value: nothing is asked for.
+            if field.is_empty() && value.is_empty() {
+                continue;
+            }
             out.push(FieldTerm { field: field.to_owned(), value: unescape(value), equal });
         }
         Ok(FieldSelector(out))

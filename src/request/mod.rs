@@ -152,7 +152,7 @@ pub fn parse(method: &str, path: &str, query: &str) -> RequestInfo {
         info.subresource = (*sub).to_owned();
         info.remainder = parts[3..].join("/");
     }
-    let watch = query_value(query, "watch").is_some_and(|v| !matches!(v.as_str(), "0" | "false"));
+    let watch = query_value(query, "watch").is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"));
     if info.name.is_empty() {
         info.verb = match info.verb {
             "get" if watch || legacy_watch => "watch",
@@ -172,7 +172,11 @@ pub fn parse(method: &str, path: &str, query: &str) -> RequestInfo {
             && info.name.is_empty()
             && let Some(name) = info.field_selector.split(',').find_map(|term| term.strip_prefix("metadata.name="))
         {
-            info.name = name.trim_start_matches('=').to_owned();
+            // A name that no object can have only selects nothing.
+            let name = name.trim_start_matches('=');
+            if !matches!(name, "." | "..") && !name.contains(['/', '%']) {
+                info.name = name.to_owned();
+            }
         }
     }
     info

@@ -4,6 +4,7 @@
 //! Built-in kinds come from `k8s-openapi` plus our overlay and are compiled on first use; custom kinds come from their
 //! CustomResourceDefinition.
 
+mod blank;
 pub mod builtin;
 pub mod custom;
 pub mod decode;
@@ -17,6 +18,7 @@ pub mod syntax;
 pub mod time;
 pub mod yaml;
 
+pub use blank::blank;
 pub use default::apply_defaults;
 pub use prune::prune;
 

@@ -131,6 +131,11 @@ impl Channel {
         (ring.floor, ring.first + offset as u64)
     }
 
+    /// Whether the ring has left a cursor behind.
+    pub fn is_past(&self, from: u64) -> bool {
+        self.ring.read().first > from
+    }
+
     /// Up to `most` events from a sequence number on; `None` if the ring has left the cursor behind.
     pub fn read(&self, from: u64, most: usize) -> Option<Vec<Arc<Event>>> {
         let ring = self.ring.read();

@@ -106,13 +106,14 @@ impl Watcher {
                 watcher.next = watcher.channel.position(revision).1;
             }
             Start::After(after) => {
-                if after < state.window_floor() {
-                    return Err(Error::Compacted { floor: state.window_floor() });
-                }
                 watcher.after = after;
                 let (floor, next) = watcher.channel.position(after);
                 watcher.next = next;
+                // However long ago: as long as the ring has everything since, nothing is missing.
                 if after < floor {
+                    if after < state.window_floor() {
+                        return Err(Error::Compacted { floor: state.window_floor() });
+                    }
                     let log = state.store().log(&watcher.filter.prefix, after, floor).await?;
                     for (change, previous) in log {
                         let object = Arc::new(Object::new(change.key.clone(), change.revision, &change.value));
@@ -156,6 +157,11 @@ impl Watcher {
                 return Ok(out);
             }
         }
+    }
+
+    /// Whether the ring has gone on without it.
+    pub fn is_left_behind(&self) -> bool {
+        self.channel.is_past(self.next)
     }
 
     /// Whether there is something to tell that is not in the ring.

@@ -8,6 +8,7 @@ mod etcd;
 mod kubelets;
 mod model;
 mod operations;
+mod ring;
 
 use std::sync::Arc;
 
