@@ -1,7 +1,6 @@
 //! What audit adds to a request: handing a request over to the recorder, making an event of it on the recorder's thread, and a whole
 //! request with nothing but metadata recorded and with both bodies.
 
-use std::borrow::Cow;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +13,14 @@ use tower::ServiceExt;
 use usher::Server;
 use usher::audit::policy::Scope;
 use usher::audit::record::{Arrival, Bodies, Ending, Record};
-use usher::audit::{Archive, Audit, Settings, Stage};
+use usher::audit::{Archive, Audit, Json, Settings, Stage};
 use usher::authn::InProcess;
 use usher::request::{Context, User, parse};
 
 struct NoBodies;
 
 impl Bodies for NoBodies {
-    fn request<'a>(&self, _: &'a Context, _: &str, _: &[u8]) -> Option<Cow<'a, Value>> {
+    fn request(&self, _: &Context, _: &str, _: &[u8]) -> Option<Json> {
         None
     }
 

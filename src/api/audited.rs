@@ -1,13 +1,12 @@
 //! Bodies as an audit event shows them: JSON whatever the wire format was, and of a request what the server understood, with kind,
 //! version and defaults. Called by the recorder, long after the request has been answered.
 
-use std::borrow::Cow;
-
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
 
 use super::body::{decode_delete_options, decode_plain};
 use super::{Api, protobuf};
+use crate::audit::Json;
 use crate::audit::record::Bodies;
 use crate::registry::api_version;
 use crate::request::Context;
@@ -16,13 +15,10 @@ use crate::schema::decode::FieldValidation;
 use crate::schema::prune::prune;
 
 impl Bodies for Api {
-    fn request<'a>(&self, context: &'a Context, content_type: &str, bytes: &[u8]) -> Option<Cow<'a, Value>> {
-        let info = &context.info;
+    fn request(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Json> {
         // Whoever served the request has read it already, unless it was refused before that.
-        if let Some(object) = context.understood().filter(|_| matches!(info.verb, "create" | "update")) {
-            return Some(Cow::Borrowed(object));
-        }
-        self.read_again(context, content_type, bytes).map(Cow::Owned)
+        let read = context.understood().cloned().map(Json::written);
+        read.or_else(|| self.read_again(context, content_type, bytes).as_ref().map(Json::from))
     }
 
     fn response(&self, _: &Context, content_type: &str, bytes: &[u8]) -> Option<Value> {

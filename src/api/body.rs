@@ -1,5 +1,7 @@
 //! Bodies of requests: read up to their limit, and decoded by what the client says they are.
 
+use std::borrow::Cow;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -44,7 +46,7 @@ impl Api {
         let expected = Expected { group: &resource.group, version: &resource.version, kind: &resource.kind, schema: &schema, custom };
         let mut value = decode_kind(context, headers, bytes, expected, validation)?;
         crate::schema::default::apply_defaults(&mut value, resource);
-        context.understand(|| value.clone());
+        context.understand(|| Cow::Borrowed(&value));
         Ok(value)
     }
 }

@@ -1,6 +1,8 @@
 //! Resources of which nothing is kept: reviews that are answered at once, the binding by POST to a collection, and the component
 //! statuses that old clients ask for.
 
+use std::borrow::Cow;
+
 use axum::body::Body;
 use http::Response;
 use http::request::Parts;
@@ -46,7 +48,7 @@ impl Api {
         target.context.understand(|| {
             let mut shown = body.clone();
             apply_defaults(&mut shown, resource);
-            shown
+            Cow::Owned(shown)
         });
         if matches!(&*resource.plural, "subjectaccessreviews" | "localsubjectaccessreviews" | "selfsubjectaccessreviews" | "tokenreviews") {
             fields::track_part(self, &target, (&resource.group, &resource.version, &resource.kind), &mut body);

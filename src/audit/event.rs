@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::value::RawValue;
 
+use super::Json;
 pub use crate::request::Wrote;
 use crate::request::{Step, User};
 
@@ -105,10 +105,10 @@ pub struct Event {
     pub response_status: Option<ResponseStatus>,
     /// The body of the request, as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_object: Option<Box<RawValue>>,
+    pub request_object: Option<Json>,
     /// The body of the response, as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub response_object: Option<Box<RawValue>>,
+    pub response_object: Option<Json>,
     /// When the request arrived.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "micro_time")]
     pub request_received_timestamp: Option<Timestamp>,

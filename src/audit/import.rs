@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
-use super::{Event, Level, Stage, redact};
+use super::{Event, Json, Level, Stage, redact};
 
 /// How deep envelopes may lie in each other.
 const DEEPEST: usize = 8;
@@ -105,24 +104,17 @@ fn redacted(event: &mut Event) {
     let info = crate::request::parse(method, path, query);
     event.request_uri = redact::target(&event.request_uri);
     let mut secrets = redact::Secrets::of(&info, has_body);
-    let read = |body: &Option<Box<RawValue>>| {
-        let body = body.as_ref().filter(|body| redact::may_hold_secrets(&info, body.get().as_bytes()))?;
-        serde_json::from_str::<Value>(body.get()).ok()
-    };
-    if let Some(object) = read(&event.request_object) {
+    let read = |body: &Json| redact::may_hold_secrets(&info, body.bytes()).then(|| body.value()).flatten();
+    if let Some(object) = event.request_object.as_ref().and_then(read) {
         secrets.learn(&object);
     }
-    if let Some(object) = read(&event.response_object).filter(|_| redact::is_about_secrets(&info)) {
+    if let Some(object) = event.response_object.as_ref().and_then(read).filter(|_| redact::is_about_secrets(&info)) {
         secrets.guard(&object);
     }
     for body in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
-        if redact::may_hold_secrets(&info, body.get().as_bytes())
-            && let Ok(mut value) = serde_json::from_str(body.get())
-        {
+        if let Some(mut value) = read(body) {
             redact::object(&info, &mut value);
-            if let Ok(masked) = serde_json::value::to_raw_value(&value) {
-                *body = masked;
-            }
+            *body = Json::from(&value);
         }
     }
     secrets.scrub(event);
@@ -151,7 +143,7 @@ fn cloud_logging(payload: &Value, entry: &Value) -> Option<Event> {
         subresource: info.subresource,
         ..ObjectReference::default()
     });
-    let raw = |key: &str| payload.get(key).and_then(|value| serde_json::value::to_raw_value(value).ok());
+    let raw = |key: &str| payload.get(key).map(Json::from);
     let (request_object, response_object) = (raw("request"), raw("response"));
     let level = match (&request_object, &response_object) {
         (_, Some(_)) => Level::RequestResponse,

@@ -1,7 +1,6 @@
 //! What the request path hands to the recorder, and how an event is made of it. A [`Record`] costs a handful of reference counts;
 //! everything that allocates, decodes or formats happens here, on the recorder's thread.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +8,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Uri};
 use jiff::Timestamp;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
 use super::policy::Scope;
-use super::{Event, Level, Stage, Story, latency, redact, source};
+use super::{Event, Json, Level, Stage, Story, latency, redact, source};
 use crate::request::{Context, SharedContext, User};
 use crate::status::Status;
 
@@ -152,7 +150,7 @@ impl Captured {
 /// Whoever can read bodies: the REST interface, which knows kinds and encodings.
 pub trait Bodies: Send + Sync {
     /// The object in the body of a request, as an audit event shows it.
-    fn request<'a>(&self, context: &'a Context, content_type: &str, bytes: &[u8]) -> Option<Cow<'a, Value>>;
+    fn request(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Json>;
     /// The object in the body of a response that is not JSON.
     fn response(&self, context: &Context, content_type: &str, bytes: &[u8]) -> Option<Value>;
 }
@@ -238,11 +236,11 @@ impl Record {
         event
     }
 
-    fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Box<RawValue>> {
+    fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Json> {
         let context = &*self.arrival.context;
         match &self.ending {
-            Ending::Refused(status) => return serde_json::value::to_raw_value(&status.to_json()).ok(),
-            Ending::Answered(_, value) => return serde_json::value::to_raw_value(&**value).ok(),
+            Ending::Refused(status) => return Some(Json::from(&status.to_json())),
+            Ending::Answered(_, value) => return Some(Json::from(&**value)),
             _ => {}
         }
         let captured = self.response.as_ref()?;
@@ -253,13 +251,13 @@ impl Record {
         let bytes = captured.bytes();
         let mut value = match captured.content_type() {
             json if json.starts_with("application/json") => match is_fit(context, scope, &bytes) {
-                true => return serde_json::from_slice(&bytes).ok(),
+                true => return Some(Json::written(bytes)),
                 false => serde_json::from_slice(&bytes).ok()?,
             },
             other => bodies.response(context, other, &bytes)?,
         };
         clean(context, scope, &mut value);
-        serde_json::value::to_raw_value(&value).ok()
+        Some(Json::from(&value))
     }
 }
 
@@ -285,28 +283,27 @@ fn request_object(
     bodies: &dyn Bodies,
     captured: &Captured,
     secrets: &mut redact::Secrets,
-) -> Option<Box<RawValue>> {
+) -> Option<Json> {
     let bytes = captured.bytes();
+    let recorded = |body: Json| Some(body).filter(|_| scope.level >= Level::Request);
     // A patch stands for itself, and mostly as it was sent.
-    if context.info.verb == "patch" && is_fit(context, scope, &bytes) && !redact::is_escaped(&bytes) {
-        let whole = serde_json::from_slice::<Box<RawValue>>(&bytes);
-        if let Ok(whole) = whole {
-            secrets.nothing_to_learn();
-            return Some(whole).filter(|_| scope.level >= Level::Request);
-        }
+    if context.info.verb == "patch"
+        && is_fit(context, scope, &bytes)
+        && !redact::is_escaped(&bytes)
+        && let Some(whole) = Json::checked(bytes.clone())
+    {
+        secrets.nothing_to_learn();
+        return recorded(whole);
     }
-    let object = bodies.request(context, captured.content_type(), &bytes)?;
+    let body = bodies.request(context, captured.content_type(), &bytes)?;
+    if is_fit(context, scope, body.bytes()) {
+        secrets.nothing_to_learn();
+        return recorded(body);
+    }
+    let mut object = body.value()?;
     secrets.learn(&object);
-    if scope.level < Level::Request {
-        return None;
-    }
-    let raw = serde_json::value::to_raw_value(&*object).ok()?;
-    if is_fit(context, scope, raw.get().as_bytes()) {
-        return Some(raw);
-    }
-    let mut object = object.into_owned();
     clean(context, scope, &mut object);
-    serde_json::value::to_raw_value(&object).ok()
+    recorded(Json::from(&object))
 }
 
 impl Ending {

@@ -13,7 +13,7 @@ use http::Uri;
 use memchr::memmem;
 use serde_json::{Map, Value};
 
-use super::{Event, Story};
+use super::{Event, Json, Story};
 use crate::request::{RequestInfo, decode};
 
 /// What stands in the place of a secret.
@@ -307,14 +307,12 @@ impl Secrets {
             self.clean(&mut status.message);
             status.details.iter_mut().for_each(|details| self.clean_value(details));
         }
-        for raw in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
-            if self.values.iter().any(|value| raw.get().contains(value.as_str()))
-                && let Ok(mut value) = serde_json::from_str::<Value>(raw.get())
+        for body in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
+            if self.values.iter().any(|value| memmem::find(body.bytes(), value.as_bytes()).is_some())
+                && let Some(mut value) = body.value()
             {
                 self.clean_value(&mut value);
-                if let Ok(clean) = serde_json::value::to_raw_value(&value) {
-                    *raw = clean;
-                }
+                *body = Json::from(&value);
             }
         }
         if let Some(story) = &mut event.trace {
@@ -367,7 +365,7 @@ impl Secrets {
             let mut shown = serde_json::to_value(&*status).unwrap_or_default();
             shown["kind"] = "Status".into();
             shown["apiVersion"] = "v1".into();
-            event.response_object = serde_json::value::to_raw_value(&shown).ok();
+            event.response_object = Some(Json::from(&shown));
         }
     }
 

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::{Event, Level, Policy, Stage};
+use super::{Event, Json, Level, Policy, Stage};
 use crate::request::{RequestInfo, User};
 
 /// So many events, and how much their lines have together.
@@ -139,8 +138,8 @@ fn length(event: &Event) -> u64 {
     serde_json::to_vec(event).map_or(0, |line| line.len() as u64 + 1)
 }
 
-fn without_managed_fields(body: &RawValue) -> Option<Box<RawValue>> {
-    let mut value: Value = serde_json::from_str(body.get()).ok()?;
+fn without_managed_fields(body: &Json) -> Option<Json> {
+    let mut value = body.value()?;
     let strip = |object: &mut Value| {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -148,7 +147,7 @@ fn without_managed_fields(body: &RawValue) -> Option<Box<RawValue>> {
     };
     strip(&mut value);
     value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(strip);
-    serde_json::value::to_raw_value(&value).ok()
+    Some(Json::from(&value))
 }
 
 /// The request of an event, in the terms that rules are about.

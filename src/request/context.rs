@@ -1,7 +1,11 @@
 //! What travels with a request through both stacks: what it is about, who asks, its Audit-ID and its trace.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde_json::Value;
 
 use super::{RequestInfo, SpanContext, Trace, User};
 
@@ -24,10 +28,10 @@ pub struct Context {
     impersonated: OnceLock<Arc<User>>,
     constraint: OnceLock<&'static str>,
     body: OnceLock<Body>,
-    guarded: OnceLock<Arc<serde_json::Value>>,
-    guarded_new: OnceLock<serde_json::Value>,
+    guarded: OnceLock<Arc<Value>>,
+    guarded_new: OnceLock<Value>,
     wanted: AtomicBool,
-    understood: OnceLock<serde_json::Value>,
+    understood: OnceLock<Bytes>,
 }
 
 /// What the object in the body calls itself, where the path does not say it.
@@ -108,9 +112,9 @@ impl Context {
     }
 
     /// Takes note of what the object in the body calls itself. The first one stays.
-    pub fn read(&self, object: &serde_json::Value) {
+    pub fn read(&self, object: &Value) {
         let Some(metadata) = object.get("metadata") else { return };
-        let text = |key: &str| metadata.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let unless = |known: &str, key: &str| if known.is_empty() { text(key) } else { String::new() };
         let _ = self.body.set(Body {
             namespace: unless(&self.info.namespace, "namespace"),
@@ -121,12 +125,12 @@ impl Context {
     }
 
     /// The objects whose data must not be told in what is told of the request.
-    pub fn guarded(&self) -> impl Iterator<Item = &serde_json::Value> {
+    pub fn guarded(&self) -> impl Iterator<Item = &Value> {
         self.guarded.get().map(|old| &**old).into_iter().chain(self.guarded_new.get())
     }
 
     /// Guards the data of an object that the request is about.
-    pub fn guard(&self, object: Arc<serde_json::Value>) {
+    pub fn guard(&self, object: Arc<Value>) {
         let _ = self.guarded.set(object);
     }
 
@@ -136,19 +140,20 @@ impl Context {
     }
 
     /// Takes note of it, if somebody asked. The first one stays.
-    pub fn understand(&self, object: impl FnOnce() -> serde_json::Value) {
+    pub fn understand<'v>(&self, object: impl FnOnce() -> Cow<'v, Value>) {
         if self.wanted.load(Ordering::Relaxed) {
-            self.understood.get_or_init(object);
+            // As a text: to copy the object would take longer, and to let go of the copy as well.
+            self.understood.get_or_init(|| object().to_string().into());
         }
     }
 
-    /// The object in the body as the server understood it, if somebody asked in time.
-    pub fn understood(&self) -> Option<&serde_json::Value> {
+    /// The object in the body as the server understood it, as JSON, if somebody asked in time.
+    pub fn understood(&self) -> Option<&Bytes> {
         self.understood.get()
     }
 
     /// Guards the data of an object as mutating admission left it.
-    pub fn guard_new(&self, object: &serde_json::Value) {
+    pub fn guard_new(&self, object: &Value) {
         self.guarded_new.get_or_init(|| object.clone());
     }
 

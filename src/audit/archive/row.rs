@@ -6,14 +6,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::coding::{Id, put, put_id, put_map, put_text, put_value, take, take_text, text, value};
 use super::phrases::{Lexicon, Phrases};
 use crate::audit::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
-use crate::audit::{Event, Level, Stage, Story};
+use crate::audit::{Event, Json, Level, Stage, Story};
 use crate::request::{Step, Wrote};
 
 /// What a record has, by bit.
@@ -133,7 +133,7 @@ pub fn encode(event: &Event, phrases: &mut Phrases, out: &mut Vec<u8>) {
         writer.composed(slot::ANNOTATION + at.min(5), |out| put_texts(out, [key.as_str(), value.as_str()]));
     }
     for object in [&event.request_object, &event.response_object].into_iter().flatten() {
-        put_text(writer.out, object.get().as_bytes());
+        put_text(writer.out, object.bytes());
     }
     if let Some(story) = &event.trace {
         encode_story(story, &mut writer);
@@ -254,8 +254,8 @@ fn several(bytes: &mut &[u8]) -> Option<Vec<String>> {
     (0..take(bytes)?).map(|_| text(bytes).map(str::to_owned)).collect()
 }
 
-fn raw(text: &[u8]) -> Option<Box<RawValue>> {
-    RawValue::from_string(std::str::from_utf8(text).ok()?.to_owned()).ok()
+fn body(text: &[u8]) -> Json {
+    Json::written(Bytes::copy_from_slice(text))
 }
 
 /// A record where it lies.
@@ -522,8 +522,8 @@ impl<'a> Row<'a> {
             user_agent: self.agent.text()?.to_owned(),
             object_ref: self.object(),
             response_status: self.status(),
-            request_object: self.request.and_then(raw),
-            response_object: self.response.and_then(raw),
+            request_object: self.request.map(body),
+            response_object: self.response.map(body),
             request_received_timestamp: self.received,
             stage_timestamp: self.reached,
             annotations: self.annotations().map(|part| part.pair().map(|(k, v)| (k.to_owned(), v.to_owned()))).collect::<Option<_>>()?,

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::actor::{Lane, short};
 use super::fields::{Element, Leaf, leaves, show};
 use super::ownership::{Owner, owners};
-use crate::audit::{Event, redact};
+use crate::audit::{Event, Json, redact};
 use crate::request::Step;
 use crate::schema::Schema;
 
@@ -181,7 +181,7 @@ impl<'a> Request<'a> {
     fn of(kept: &'a Kept, event: Option<&'a Event>, facts: &Facts<'_>) -> Self {
         // The recorded body of a create or an update has defaults in it already; only a patch is as the client wrote it.
         let patch = event.filter(|event| event.verb == "patch").and_then(|event| event.request_object.as_ref());
-        let body = patch.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+        let body = patch.and_then(Json::value);
         // What kubectl noted is from an earlier request if this one is not kubectl's.
         let noted = || {
             let is_kubectl = event.is_none_or(|event| event.user_agent.starts_with("kubectl") || event.request_uri.contains("kubectl"));

@@ -109,7 +109,7 @@ fn what_the_client_said_is_the_clients_even_if_it_is_what_the_default_says() {
                             "spec": {"revisionHistoryLimit": 10}});
     let events = [event("one", "jane", "create", vec![])];
     assert_eq!(told(&[kept(1, "one", object.clone())], &events)["spec.revisionHistoryLimit"].source, Source::Default);
-    let body = serde_json::value::to_raw_value(&json!({"spec": {"revisionHistoryLimit": 10}})).expect("json");
+    let body = Json::from(&json!({"spec": {"revisionHistoryLimit": 10}}));
     let recorded =
         |verb: &str| Arc::new(Event { verb: verb.to_owned().into(), request_object: Some(body.clone()), ..(*events[0]).clone() });
     let of = |verb: &str| told(&[kept(1, "one", object.clone())], &[recorded(verb)])["spec.revisionHistoryLimit"].source;

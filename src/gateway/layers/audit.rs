@@ -91,7 +91,8 @@ impl Layer for Evaluate {
             });
         }
         let wanted = scope.level >= Level::Request || redact::is_about_secrets(&context.info);
-        if wanted {
+        // A patch stands for itself, and nothing else has an object in it.
+        if wanted && matches!(context.info.verb, "create" | "update") {
             context.want_body();
         }
         if wanted && !request.body().is_end_stream() {
