@@ -11,6 +11,11 @@ use usher_cel::Reads;
 
 /// Reads a body; `None` if it is damaged.
 pub fn read(json: &[u8], reads: &Reads) -> Option<Value> {
+    match json.first()? {
+        b'{' if reads.only_plain() => return Some(Value::Object(Map::new())),
+        b'[' if reads.only_plain() => return Some(Value::Array(Vec::new())),
+        _ => {}
+    }
     let mut text = serde_json::Deserializer::from_slice(json);
     let value = Picked(reads).deserialize(&mut text).ok()?;
     text.end().ok()?;
@@ -54,15 +59,15 @@ impl<'de> Visitor<'de> for Picked<'_> {
         Ok(Value::Object(map))
     }
 
-    /// A list is gone through or it is not; fields it has none.
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        if self.0.members() {
-            while let Some(item) = items.next_element()? {
-                list.push(item);
+        match self.0.item() {
+            Some(reads) => {
+                while let Some(item) = items.next_element_seed(Picked(reads))? {
+                    list.push(item);
+                }
             }
-        } else {
-            while items.next_element::<IgnoredAny>()?.is_some() {}
+            None => while items.next_element::<IgnoredAny>()?.is_some() {},
         }
         Ok(Value::Array(list))
     }
@@ -100,18 +105,25 @@ mod tests {
 
     #[test]
     fn only_what_is_read_becomes_a_value() {
-        let body = json!({"kind": "Pod", "metadata": {"name": "a", "labels": {"x": "y"}, "n": 1}, "spec": {"containers": [{"name": "c"}], "list": [1]}});
+        let body = json!({"kind": "Pod", "metadata": {"name": "a", "labels": {"x": "y"}, "n": 1}, "spec": {"containers": [{"name": "c", "image": "i"}, {"args": ["x"]}], "list": [1]}});
         let text = body.to_string();
         let shown = |source: &str| {
             let reads = Reads::of(source, "event");
             read(text.as_bytes(), reads.field("o").unwrap())
         };
-        assert_eq!(shown("event.o == {}"), Some(body.clone()));
+        assert_eq!(shown("event.o == event"), Some(body.clone()));
+        assert_eq!(shown("event.o == {}"), Some(json!({"kind": null, "metadata": null, "spec": null})));
+        assert_eq!(shown("event.exists(k, event[k] == 'x')"), Some(json!({})));
+        assert_eq!(shown("event.o[event.k] == 'Pod'"), Some(json!({"kind": "Pod", "metadata": {}, "spec": {}})));
         assert_eq!(shown("event.o.metadata.name == 'a'"), Some(json!({"metadata": {"name": "a"}})));
         assert_eq!(shown("has(event.o.spec) && event.o.metadata.n == 1"), Some(json!({"metadata": {"n": 1}, "spec": null})));
         assert_eq!(shown("event.o.metadata.labels.exists(l, l == 'x')"), Some(json!({"metadata": {"labels": {"x": null}}})));
-        let containers = json!({"spec": {"containers": [{"name": "c"}], "list": []}});
+        let containers = json!({"spec": {"containers": [{"name": "c"}, {}], "list": []}});
         assert_eq!(shown("event.o.spec.containers.exists(c, c.name == 'c') && event.o.spec.list.a == 1"), Some(containers));
+        assert_eq!(
+            shown("event.o.spec.list.size() == event.o.spec.containers.size()"),
+            Some(json!({"spec": {"containers": [null, null], "list": [null]}}))
+        );
         assert_eq!(read(br#"{"a": "#, &Reads::of("event.a == 1", "event")), None);
         assert_eq!(read(br#"{} {}"#, &Reads::of("event.a == 1", "event")), None);
     }

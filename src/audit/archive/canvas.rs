@@ -37,6 +37,10 @@ const FIELDS: [&str; 20] = [
     "trace",
 ];
 
+/// Those that are objects, or a list.
+const STRUCTURED: [&str; 8] =
+    ["user", "impersonatedUser", "authenticationMetadata", "sourceIPs", "objectRef", "responseStatus", "annotations", "trace"];
+
 /// How many values that were taken down are kept.
 const KEPT: usize = 4096;
 
@@ -46,8 +50,8 @@ pub struct Canvas<'f> {
     value: Value,
     reads: &'f Reads,
     trace: Option<&'f Reads>,
-    /// What only has to be there.
-    placeholders: Vec<&'static str>,
+    /// What only has to be there, or to be what it is.
+    placeholders: Vec<(&'static str, Value)>,
     shown: HashMap<&'static str, u32>,
     steps: Vec<Option<u32>>,
     kept: HashMap<(&'static str, u32), Value>,
@@ -56,9 +60,8 @@ pub struct Canvas<'f> {
 impl<'f> Canvas<'f> {
     /// An empty one, for what an expression looks at.
     pub fn new(reads: &'f Reads) -> Self {
-        let only_there = |name: &&str| reads.field(name).is_some_and(Reads::only_presence);
-        let placeholders = FIELDS.into_iter().filter(only_there).collect();
-        let trace = reads.field("trace").filter(|reads| !reads.only_presence());
+        let placeholders = FIELDS.into_iter().filter_map(|name| Some((name, placeholder(name, reads.field(name)?)?))).collect();
+        let trace = looked_into("trace", reads);
         let value = Value::Object(Map::new());
         Canvas { value, reads, trace, placeholders, shown: HashMap::new(), steps: Vec::new(), kept: HashMap::new() }
     }
@@ -77,15 +80,15 @@ impl<'f> Canvas<'f> {
     }
 
     fn event(&mut self, event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
-        for name in &self.placeholders {
+        for (name, placeholder) in &self.placeholders {
             match row.has(name) {
                 true if event.contains_key(*name) => {}
-                true => drop(event.insert((*name).to_owned(), Value::Null)),
+                true => drop(event.insert((*name).to_owned(), placeholder.clone())),
                 false => drop(event.remove(*name)),
             }
         }
         let reads = self.reads;
-        let wants = |name: &str| reads.field(name).is_some_and(|reads| !reads.only_presence());
+        let wants = |name: &str| looked_into(name, reads).is_some();
         if wants("kind") || wants("apiVersion") {
             let (kind, version) = row.kind.pair()?;
             write(event, "kind", kind);
@@ -130,7 +133,7 @@ impl<'f> Canvas<'f> {
             self.status(event, row)?;
         }
         for (name, body) in [("requestObject", row.request), ("responseObject", row.response)] {
-            match (reads.field(name).filter(|reads| !reads.only_presence()), body) {
+            match (looked_into(name, reads), body) {
                 (Some(reads), Some(json)) => drop(event.insert(name.to_owned(), body::read(json, reads)?)),
                 (Some(_), None) => drop(event.remove(name)),
                 (None, _) => {}
@@ -287,6 +290,21 @@ impl<'f> Canvas<'f> {
     }
 }
 
+/// What stands for a field of which nothing else is read than that it is there, or that it is an object or a list.
+fn placeholder(name: &str, reads: &Reads) -> Option<Value> {
+    match name {
+        _ if reads.only_presence() => Some(Value::Null),
+        "sourceIPs" if reads.only_plain() => Some(Value::Array(Vec::new())),
+        name if reads.only_plain() && STRUCTURED.contains(&name) => Some(Value::Object(Map::new())),
+        _ => None,
+    }
+}
+
+/// What is read of a field, if no placeholder will do for it.
+fn looked_into<'r>(name: &str, reads: &'r Reads) -> Option<&'r Reads> {
+    reads.field(name).filter(|reads| placeholder(name, reads).is_none())
+}
+
 fn user(part: Part<'_>) -> Option<Value> {
     let user: UserInfo = part.user()?;
     serde_json::to_value(user).ok()
@@ -441,11 +459,13 @@ mod tests {
             assert!(turn < 100 || out.len() < 200, "a record of {} bytes", out.len());
             rows.push((event, out));
         }
-        let whole = Expression::compile("event == {}").unwrap();
+        let whole = Expression::compile("event == event.user").unwrap();
         let some =
             Expression::compile("event.user.username == '' || event.trace.steps.size() == 1 || event.responseStatus.code == 2").unwrap();
         let keys = Expression::compile("event.exists(key, key == 'verb') && event.verb == ''").unwrap();
+        let plain = Expression::compile("event.exists(key, event[key] == 'x')").unwrap();
         let (mut all, mut part, mut there) = (Canvas::new(whole.reads()), Canvas::new(some.reads()), Canvas::new(keys.reads()));
+        let mut shallow = Canvas::new(plain.reads());
         for (event, bytes) in &rows {
             let row = Row::read(bytes, &phrases.lexicon).unwrap();
             let expected = serde_json::to_value(event).unwrap();
@@ -455,6 +475,15 @@ mod tests {
             let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
             assert_eq!((names(shown), shown.get("verb")), (names(&expected), expected.get("verb")));
             assert_eq!(shown.get("user"), Some(&Value::Null));
+            let mut emptied = expected.clone();
+            for field in emptied.as_object_mut().unwrap().values_mut() {
+                match field {
+                    Value::Object(map) => map.clear(),
+                    Value::Array(items) => items.clear(),
+                    _ => {}
+                }
+            }
+            assert_eq!(shallow.paint(&row), Some(&emptied));
             let shown = part.paint(&row).unwrap();
             assert_eq!((shown.get("user"), shown.get("responseStatus")), (expected.get("user"), expected.get("responseStatus")));
             assert_eq!(shown.pointer("/trace/steps"), expected.pointer("/trace/steps"));
