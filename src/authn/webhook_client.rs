@@ -114,10 +114,9 @@ impl WebhookClient {
         }
     }
 
-    /// Sends a body of which only the status of the answer counts, once; the second part of the error says whether another try may
-    /// help.
-    pub async fn deliver(&self, body: String) -> Result<(), (String, bool)> {
-        self.send(body).await.map(drop)
+    /// Sends a body of which only the status of the answer counts, once.
+    pub async fn deliver(&self, body: String) -> Result<(), String> {
+        self.send(body).await.map(drop).map_err(|(why, _)| why)
     }
 
     /// One try; the second part of the error says whether another may help.

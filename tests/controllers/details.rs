@@ -2,6 +2,7 @@
 //! them.
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Endpoints, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
@@ -41,6 +42,31 @@ async fn a_quota_is_never_exceeded_however_many_ask_at_once() {
         cluster.clock.advance(Duration::from_secs(30)).await;
     }
     assert_eq!((pods.list(&ListParams::default()).await.unwrap().items.len(), used().await.as_str()), (5, "5"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_is_free_again_as_soon_as_anything_that_it_counts_is_gone() {
+    let cluster = cluster("controllers").await;
+    let (quotas, maps, leases) = (cluster.api::<ResourceQuota>(), cluster.api::<ConfigMap>(), cluster.api::<Lease>());
+    let hard = json!({"configmaps": "9", "count/configmaps": "9", "count/leases.coordination.k8s.io": "9", "resourcequotas": "9"});
+    apply(&quotas, json!({"metadata": {"name": "some"}, "spec": {"hard": hard}})).await;
+    let used = || async {
+        let used = quotas.get("some").await.unwrap().status.unwrap_or_default().used.unwrap_or_default();
+        let number = |name: &str| used.get(name).map_or("-", |amount| amount.0.as_str()).to_owned();
+        ["configmaps", "count/configmaps", "count/leases.coordination.k8s.io", "resourcequotas"].map(|name| number(name)).join(" ")
+    };
+    // Every namespace has a ConfigMap to begin with.
+    until("it is counted", || async { used().await == "1 1 0 1" }).await;
+    for name in ["a", "b"] {
+        apply(&maps, json!({"metadata": {"name": name}})).await;
+        apply(&leases, json!({"metadata": {"name": name}})).await;
+    }
+    until("all are counted", || async { used().await == "3 3 2 1" }).await;
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    leases.delete("a", &DeleteParams::default()).await.unwrap();
+    // The clock stands still: nobody counts again because it is time to.
+    until("there is room again", || async { used().await == "2 2 1 1" }).await;
     cluster.stop().await;
 }
 

@@ -105,7 +105,7 @@ impl Sender {
         let mut wait = self.settings.initial_backoff;
         for attempt in 1.. {
             // Whatever the reason: as a real server does, it is tried again.
-            let (error, _) = match self.client.deliver(body.clone()).await {
+            let error = match self.client.deliver(body.clone()).await {
                 Ok(()) => {
                     if std::mem::take(&mut self.failing) {
                         tracing::info!("the audit webhook takes events again");

@@ -135,7 +135,7 @@ impl Shared {
             if subscriptions.contains_key(&path) {
                 continue;
             }
-            let (shared, queue, resource) = (self.clone(), queue.clone(), path.clone());
+            let (shared, queue, resource) = (self.clone(), queue.clone(), Arc::<str>::from(&*path));
             let feed = self.watches.metadata(&path);
             let handler = move |old: Option<&_>, new: Option<&_>| {
                 let old: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> = old;
@@ -158,7 +158,7 @@ impl Shared {
     }
 
     fn resource(&self, node: &Node) -> Option<Resource> {
-        self.resources.lock().get(&node.resource).cloned()
+        self.resources.lock().get(&*node.resource).cloned()
     }
 
     /// The resource that an owner reference means.

@@ -7,21 +7,21 @@ pub mod usage;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, ResourceQuotaStatus, Secret, Service},
+    api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service},
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::Client;
 use parking_lot::Mutex;
 
 use crate::runtime::{
-    Change, Component, Context, Error, Identity, Informer, Key, Object, Outcome, Queue, Requeue, Source, Writer, discovery::discover,
-    revision_of,
+    Change, Component, Context, Error, Identity, Informer, Key, MetadataFeed, Object, Outcome, Queue, Requeue, Source, Subscription,
+    Watches, Writer, discovery::discover, revision_of,
 };
 use quantity::Amount;
 use usage::Usage;
@@ -36,13 +36,20 @@ struct Controller {
     pods: Informer<Pod>,
     services: Informer<Service>,
     claims: Informer<PersistentVolumeClaim>,
-    maps: Informer<ConfigMap>,
-    secrets: Informer<Secret>,
-    replication: Informer<ReplicationController>,
     writer: Writer<ResourceQuota>,
     client: Client,
+    watches: Watches,
+    /// What else some quota limits the number of, by collection path.
+    counted: Mutex<HashMap<String, Counted>>,
+    queue: Arc<OnceLock<Queue>>,
     /// The revision of a quota at which less was found to be used than it says.
     looked: Mutex<HashMap<Key, u64>>,
+}
+
+/// The metadata of objects of which a quota limits nothing but the number.
+struct Counted {
+    feed: Arc<dyn MetadataFeed>,
+    _freed: Subscription,
 }
 
 /// Runs the controller.
@@ -55,10 +62,10 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
         pods: context.watches.of(),
         services: context.watches.of(),
         claims: context.watches.of(),
-        maps: context.watches.of(),
-        secrets: context.watches.of(),
-        replication: context.watches.of(),
         client,
+        watches: context.watches.clone(),
+        counted: Mutex::default(),
+        queue: Arc::default(),
         looked: Mutex::default(),
     })
 }
@@ -74,19 +81,28 @@ fn frees<K: Object>(
         if !change.is_deletion() && !also(&change) {
             return;
         }
-        let namespace = change.latest().and_then(|object| object.meta().namespace.clone()).unwrap_or_default();
-        for quota in quotas.in_namespace(&namespace) {
-            queue.add(Key::of(&quota.metadata));
-        }
+        let namespace = change.latest().and_then(|object| object.meta().namespace.as_deref());
+        free(&quotas, namespace.unwrap_or_default(), queue);
     })
+}
+
+/// Has the quotas of a namespace counted again.
+fn free(quotas: &Informer<ResourceQuota>, namespace: &str, queue: &Queue) {
+    for quota in quotas.in_namespace(namespace) {
+        queue.add(Key::of(&quota.metadata));
+    }
 }
 
 impl Component for Controller {
     const NAME: &'static str = "resourcequota-controller";
 
     fn sources(&self) -> Vec<Source> {
-        let never = |_: &Change<'_, _>| false;
+        let own = self.queue.clone();
         vec![
+            Source::custom(move |queue| {
+                let _ = own.set(queue);
+                Subscription::new(|| ())
+            }),
             // Not its status: admission writes that, too, and has counted what is only just being created.
             Source::new(&self.quotas, |change, queue| {
                 let limits = |quota: Option<&Arc<ResourceQuota>>| quota.and_then(|quota| quota.spec.clone());
@@ -99,10 +115,7 @@ impl Component for Controller {
                 ended(change.new) && !ended(change.old)
             }),
             frees(&self.services, &self.quotas, |change| change.old.is_some()),
-            frees(&self.claims, &self.quotas, never),
-            frees(&self.maps, &self.quotas, |_| false),
-            frees(&self.secrets, &self.quotas, |_| false),
-            frees(&self.replication, &self.quotas, |_| false),
+            frees(&self.claims, &self.quotas, |_| false),
         ]
     }
 
@@ -121,17 +134,8 @@ impl Component for Controller {
         if spec.scopes.is_none() && spec.scope_selector.is_none() {
             usage::add(&mut used, usage::total(&self.services.in_namespace(namespace), usage::service));
             usage::add(&mut used, usage::total(&self.claims.in_namespace(namespace), usage::claim));
-            for (name, count) in [
-                ("configmaps", self.maps.in_namespace(namespace).len()),
-                ("secrets", self.secrets.in_namespace(namespace).len()),
-                ("replicationcontrollers", self.replication.in_namespace(namespace).len()),
-                ("resourcequotas", self.quotas.in_namespace(namespace).len()),
-            ] {
-                usage::add(
-                    &mut used,
-                    Usage::from([(name.to_owned(), Amount::whole(count)), (format!("count/{name}"), Amount::whole(count))]),
-                );
-            }
+            let quotas = Amount::whole(self.quotas.count_in(namespace));
+            used.extend(["resourcequotas", "count/resourcequotas"].map(|name| (name.to_owned(), quotas)));
             self.count_others(namespace, &hard, &mut used).await?;
         }
         let status = ResourceQuotaStatus { used: Some(constrained(&hard, &used)), hard: Some(hard) };
@@ -152,21 +156,45 @@ impl Component for Controller {
 }
 
 impl Controller {
-    /// Counts what is limited by `count/<resource>.<group>` and not cached here.
+    /// Counts what is limited by nothing but its number.
     async fn count_others(&self, namespace: &str, hard: &BTreeMap<String, Quantity>, used: &mut Usage) -> Result<(), Error> {
-        let names: Vec<_> = hard.keys().filter(|name| name.starts_with("count/") && !used.contains_key(*name)).cloned().collect();
-        if names.is_empty() {
+        let others: Vec<_> = hard.keys().filter(|name| !used.contains_key(*name)).filter_map(|name| Some((name, counts(name)?))).collect();
+        if others.is_empty() {
             return Ok(());
         }
         let resources = discover(&self.client).await?;
-        for name in names {
-            let wanted = name.trim_start_matches("count/");
-            let (plural, group) = wanted.split_once('.').unwrap_or((wanted, ""));
+        for (name, (plural, group)) in others {
             let Some(resource) = resources.iter().find(|resource| resource.plural == plural && resource.group == group) else { continue };
-            let count = resource.list_metadata(&self.client, namespace).await?.len();
-            used.insert(name, Amount::whole(count));
+            let feed = self.counted(resource.collection());
+            feed.metadata_synced().await;
+            used.insert(name.clone(), Amount::whole(feed.count(namespace)));
         }
         Ok(())
+    }
+
+    /// The metadata of a resource; whatever of it goes concerns the quotas of its namespace.
+    fn counted(&self, path: String) -> Arc<dyn MetadataFeed> {
+        let feed = self.watches.metadata(&path);
+        let mut counted = self.counted.lock();
+        // One that was served no longer for a while has another feed now.
+        if counted.get(&path).is_none_or(|known| !Arc::ptr_eq(&known.feed, &feed)) {
+            let (quotas, queue) = (self.quotas.clone(), self.queue.clone());
+            let freed = feed.subscribe_metadata(Box::new(move |old, new| {
+                if let (Some(old), None, Some(queue)) = (old, new, queue.get()) {
+                    free(&quotas, old.namespace.as_deref().unwrap_or_default(), queue);
+                }
+            }));
+            counted.insert(path, Counted { feed: feed.clone(), _freed: freed });
+        }
+        feed
+    }
+}
+
+/// The resource and the group of which a name limits the number, if it does.
+fn counts(name: &str) -> Option<(&str, &str)> {
+    match name.strip_prefix("count/") {
+        Some(wanted) => Some(wanted.split_once('.').unwrap_or((wanted, ""))),
+        None => matches!(name, "configmaps" | "secrets" | "replicationcontrollers").then_some((name, "")),
     }
 }
 

@@ -27,7 +27,8 @@ pub fn run(context: Context) -> BoxFuture<'static, ()> {
         return Box::pin(std::future::ready(()));
     };
     let client = context.client(&Identity::controller("root-ca-cert-publisher"));
-    let maps = context.watches.of();
+    // Of all ConfigMaps only these.
+    let maps = context.watches.selected(&format!("fieldSelector=metadata.name%3D{NAME}"));
     context.run(Controller { namespaces: context.watches.of(), writer: Writer::new(client, &maps), maps, certificate })
 }
 
@@ -38,7 +39,7 @@ impl Component for Controller {
         vec![
             Source::own(&self.namespaces),
             Source::new(&self.maps, |change, queue| {
-                if let Some(map) = change.latest().filter(|map| map.metadata.name.as_deref() == Some(NAME)) {
+                if let Some(map) = change.latest() {
                     queue.add(Key::cluster(map.metadata.namespace.as_deref().unwrap_or_default()));
                 }
             }),

@@ -161,6 +161,11 @@ impl<K: Object> Informer<K> {
         cache.pick(cache.namespaces.get(namespace))
     }
 
+    /// How many objects a namespace has.
+    pub fn count_in(&self, namespace: &str) -> usize {
+        self.0.cache.read().namespaces.get(namespace).map_or(0, HashSet::len)
+    }
+
     /// The objects whose owner references name this uid.
     pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
         let cache = self.0.cache.read();

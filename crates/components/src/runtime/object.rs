@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use serde::{Deserialize, de::DeserializeOwned};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 /// Anything that can be kept: it has metadata and can be read from JSON.
@@ -26,13 +26,41 @@ where
     }
 }
 
-/// An object of a kind that is known only by its path: its metadata alone.
+/// An object of a kind that is known only by its path: of its metadata what says which object it is and what becomes of it. One is kept
+/// of every object that there is, so labels, annotations and the like are left out.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Partial {
     /// The metadata.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "essence")]
     pub metadata: ObjectMeta,
+}
+
+fn essence<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Essence {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        deletion_timestamp: Option<Time>,
+        deletion_grace_period_seconds: Option<i64>,
+        finalizers: Option<Vec<String>>,
+        owner_references: Option<Vec<OwnerReference>>,
+    }
+    let Essence { name, namespace, uid, resource_version, deletion_timestamp, deletion_grace_period_seconds, finalizers, owner_references } =
+        Essence::deserialize(from)?;
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        deletion_timestamp,
+        deletion_grace_period_seconds,
+        finalizers,
+        owner_references,
+        ..ObjectMeta::default()
+    })
 }
 
 impl Object for Partial {

@@ -50,6 +50,8 @@ struct Feed {
 pub trait MetadataFeed: Send + Sync {
     /// Calls `handler` with what is there and with every change, old and new.
     fn subscribe_metadata(&self, handler: MetadataHandler) -> Subscription;
+    /// How many objects there are in a namespace.
+    fn count(&self, namespace: &str) -> usize;
     /// Waits until everything has been listed once.
     fn metadata_synced(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
@@ -62,6 +64,10 @@ impl<K: Object> MetadataFeed for Informer<K> {
         self.subscribe(move |change: Change<'_, K>| {
             handler(change.old.map(|o| o.meta()), change.new.map(|o| o.meta()));
         })
+    }
+
+    fn count(&self, namespace: &str) -> usize {
+        self.count_in(namespace)
     }
 
     fn metadata_synced(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -125,17 +131,15 @@ impl Watches {
         }
     }
 
-    /// A private, narrowed copy of a kind (for example the Pods of one node), not shared with anybody.
-    pub fn selected<K>(&self, client: Client, query: &str) -> Informer<K>
+    /// A private copy of a part of a kind (for example the objects of one name), not shared with anybody.
+    pub fn selected<K>(&self, query: &str) -> Informer<K>
     where
         K: Object + k8s_openapi::Resource,
     {
         let informer = Informer::<K>::default();
         let path = collection_path(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT);
         let collection = Collection { path, metadata_only: false, query: query.to_owned() };
-        let sink = Arc::new(informer.clone());
-        let stop = self.0.stop.child_token();
-        tokio::spawn(follow(client, collection, sink, self.0.clock.clone(), stop));
+        self.spawn(collection, Arc::new(informer.clone()), self.0.stop.child_token());
         informer
     }
 

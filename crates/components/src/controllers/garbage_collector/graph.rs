@@ -2,6 +2,7 @@
 //! objects need a look.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
@@ -16,7 +17,7 @@ const ABSENT: usize = 4096;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Which of the watched resources it belongs to, by collection path.
-    pub resource: String,
+    pub resource: Arc<str>,
     /// Its namespace, or nothing.
     pub namespace: String,
     /// Its name.
@@ -32,10 +33,10 @@ pub struct Node {
 }
 
 impl Node {
-    fn of(resource: &str, meta: &ObjectMeta) -> Node {
+    fn of(resource: &Arc<str>, meta: &ObjectMeta) -> Node {
         let has = |finalizer: &str| meta.finalizers.iter().flatten().any(|own| own == finalizer);
         Node {
-            resource: resource.to_owned(),
+            resource: resource.clone(),
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
             owners: meta.owner_references.clone().unwrap_or_default(),
@@ -104,7 +105,7 @@ impl Graph {
     }
 
     /// An object is there, or has changed.
-    pub fn upsert(&mut self, resource: &str, meta: &ObjectMeta) -> Vec<Look> {
+    pub fn upsert(&mut self, resource: &Arc<str>, meta: &ObjectMeta) -> Vec<Look> {
         let Some(uid) = meta.uid.clone() else { return Vec::new() };
         let node = Node::of(resource, meta);
         let mut looks = Vec::new();
@@ -154,7 +155,7 @@ impl Graph {
 
     /// Everything of a resource that is served no longer.
     pub fn remove_resource(&mut self, resource: &str) {
-        let gone: Vec<_> = self.nodes.iter().filter(|(_, node)| node.resource == resource).map(|(uid, _)| uid.clone()).collect();
+        let gone: Vec<_> = self.nodes.iter().filter(|(_, node)| *node.resource == *resource).map(|(uid, _)| uid.clone()).collect();
         for uid in gone {
             // Not absent: the objects are not known to be gone, they can only not be seen.
             if let Some(node) = self.nodes.remove(&uid) {
@@ -249,8 +250,8 @@ mod tests {
     #[test]
     fn the_dependents_of_a_deleted_owner_need_a_look() {
         let mut graph = Graph::default();
-        graph.upsert("sets", &object("set", &[]));
-        assert_eq!(graph.upsert("pods", &object("pod", &["set"])), []);
+        graph.upsert(&"sets".into(), &object("set", &[]));
+        assert_eq!(graph.upsert(&"pods".into(), &object("pod", &["set"])), []);
         assert_eq!(graph.remove("set"), [delete("pod")]);
         assert!(graph.is_absent("set"));
     }
@@ -258,17 +259,17 @@ mod tests {
     #[test]
     fn a_dependent_that_comes_before_its_owner_needs_a_look() {
         let mut graph = Graph::default();
-        assert_eq!(graph.upsert("pods", &object("pod", &["set"])), [delete("pod")]);
-        graph.upsert("sets", &object("set", &[]));
+        assert_eq!(graph.upsert(&"pods".into(), &object("pod", &["set"])), [delete("pod")]);
+        graph.upsert(&"sets".into(), &object("set", &[]));
         assert_eq!(graph.dependents("set").len(), 1);
     }
 
     #[test]
     fn a_foreground_deletion_takes_the_dependents_first() {
         let mut graph = Graph::default();
-        graph.upsert("sets", &object("set", &[]));
-        graph.upsert("pods", &object("pod", &["set"]));
-        let looks = graph.upsert("sets", &deleting(object("set", &[]), FOREGROUND));
+        graph.upsert(&"sets".into(), &object("set", &[]));
+        graph.upsert(&"pods".into(), &object("pod", &["set"]));
+        let looks = graph.upsert(&"sets".into(), &deleting(object("set", &[]), FOREGROUND));
         assert_eq!(looks, [delete("pod"), delete("set")]);
         assert_eq!(graph.remove("pod"), [delete("set")], "then the owner is looked at again");
     }
@@ -277,8 +278,8 @@ mod tests {
     fn an_orphaning_deletion_is_noticed_once() {
         let mut graph = Graph::default();
         let going = deleting(object("set", &[]), ORPHAN);
-        assert_eq!(graph.upsert("sets", &going), [Look::Orphan("set".into())]);
-        assert_eq!(graph.upsert("sets", &going), []);
+        assert_eq!(graph.upsert(&"sets".into(), &going), [Look::Orphan("set".into())]);
+        assert_eq!(graph.upsert(&"sets".into(), &going), []);
     }
 
     #[test]
