@@ -34,6 +34,10 @@ const PATHS: &[&str] = &[
 pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Refused> {
     let path = request.uri().path().trim_end_matches('/');
     let parts: Vec<&str> = path.split('/').skip(1).collect();
+    // Most of these documents are also there with a slash behind their path.
+    if path.len() < request.uri().path().len() && (parts.first() == Some(&"openapi") || request.uri().path().starts_with("//")) {
+        return Ok(page_not_found());
+    }
     let headers = request.headers();
     let table = gateway.api.registry.table();
     let documents = &gateway.documents;

@@ -21,8 +21,11 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .route("/livez", any(probe))
         .route("/readyz", any(probe))
         .route("/healthz", any(probe))
-        .route("/{probe}/{check}", any(single_probe))
+        .route("/livez/{*check}", any(single_probe))
+        .route("/readyz/{*check}", any(single_probe))
+        .route("/healthz/{*check}", any(single_probe))
         .route("/version", any(version))
+        .route("/version/", any(version))
         .route("/metrics", any(metrics))
         .fallback(resources)
         .with_state(gateway)
@@ -41,16 +44,10 @@ async fn store_answers(gateway: &Gateway) -> bool {
     matches!(tokio::time::timeout(std::time::Duration::from_secs(2), asked).await, Ok(Ok(_)))
 }
 
-async fn single_probe(
-    State(gateway): State<Arc<Gateway>>,
-    Path((kind, check)): Path<(String, String)>,
-    request: Request<Body>,
-) -> Result<Response, Refused> {
-    if !matches!(kind.as_str(), "livez" | "readyz" | "healthz") {
-        return resources(State(gateway), request).await;
-    }
-    let (code, text) = gateway.health.probe(&kind, Some(&check), "", store_answers(&gateway).await);
-    Ok(plain(code, text))
+async fn single_probe(State(gateway): State<Arc<Gateway>>, Path(check): Path<String>, request: Request<Body>) -> Response {
+    let kind = request.uri().path().split('/').nth(1).unwrap_or_default();
+    let (code, text) = gateway.health.probe(kind, Some(&check), "", store_answers(&gateway).await);
+    plain(code, text)
 }
 
 async fn version(request: Request<Body>) -> Result<Response, Refused> {

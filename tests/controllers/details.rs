@@ -54,7 +54,7 @@ async fn a_quota_is_free_again_as_soon_as_anything_that_it_counts_is_gone() {
     let used = || async {
         let used = quotas.get("some").await.unwrap().status.unwrap_or_default().used.unwrap_or_default();
         let number = |name: &str| used.get(name).map_or("-", |amount| amount.0.as_str()).to_owned();
-        ["configmaps", "count/configmaps", "count/leases.coordination.k8s.io", "resourcequotas"].map(|name| number(name)).join(" ")
+        ["configmaps", "count/configmaps", "count/leases.coordination.k8s.io", "resourcequotas"].map(number).join(" ")
     };
     // Every namespace has a ConfigMap to begin with.
     until("it is counted", || async { used().await == "1 1 0 1" }).await;
