@@ -12,7 +12,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 use usher::Server;
 use usher::audit::policy::Scope;
-use usher::audit::record::{Arrival, Bodies, Ending, Record};
+use usher::audit::record::{Arrival, Bodies, Ending, Record, Told};
 use usher::audit::{Archive, Audit, Json, Settings, Stage};
 use usher::authn::InProcess;
 use usher::request::{Context, User, parse};
@@ -51,6 +51,7 @@ fn record() -> Record {
         cause: None,
         accept: None,
         in_process: true,
+        told: Told::default(),
     };
     Record {
         arrival: Arc::new(arrival),

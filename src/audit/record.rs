@@ -8,12 +8,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Uri};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
 use super::policy::Scope;
 use super::{Event, Json, Level, Stage, Story, latency, redact, source};
-use crate::request::{Context, SharedContext, User};
+use crate::request::{Body, Context, RequestInfo, SharedContext, User};
 use crate::status::Status;
 
 /// The longest User-Agent that is kept whole.
@@ -78,6 +79,42 @@ pub struct Arrival {
     pub accept: Option<HeaderValue>,
     /// Whether it comes from inside the process.
     pub in_process: bool,
+    /// What an event has said of it already.
+    pub told: Told,
+}
+
+/// The event of an arrival, until that of the end is made of it.
+#[derive(Default)]
+pub struct Told(Mutex<Option<Box<Event>>>);
+
+impl Arrival {
+    /// Keeps the event of the arrival, so that the next one need not be made from nothing.
+    pub fn keep(&self, event: Box<Event>) {
+        if !self.context.info.is_long_running() {
+            *self.told.0.lock() = Some(event);
+        }
+    }
+
+    /// What every event says of it.
+    fn event(&self) -> Event {
+        if let Some(told) = self.told.0.lock().take() {
+            return *told;
+        }
+        let context = &*self.context;
+        Event {
+            kind: "Event".into(),
+            api_version: "audit.k8s.io/v1".into(),
+            audit_id: context.audit_id.to_string(),
+            request_uri: redact::uri(&self.uri),
+            verb: context.info.verb.into(),
+            user: context.authenticated().map(|user| UserInfo::from(&**user)).unwrap_or_default(),
+            source_ips: source::addresses(self.forwarded_for.as_ref(), self.real_ip.as_ref(), self.peer),
+            user_agent: agent(&context.user_agent),
+            object_ref: object_reference(&context.info),
+            request_received_timestamp: Some(self.received),
+            ..Event::default()
+        }
+    }
 }
 
 /// How a request ended.
@@ -173,19 +210,9 @@ impl Record {
             (_, false) => context.trace.take(),
         };
         let mut event = Event {
-            kind: "Event".into(),
-            api_version: "audit.k8s.io/v1".into(),
             level,
-            audit_id: context.audit_id.to_string(),
             stage: self.stage,
-            request_uri: redact::uri(&arrival.uri),
-            verb: context.info.verb.into(),
-            user: context.authenticated().map(|user| UserInfo::from(&**user)).unwrap_or_default(),
-            source_ips: source::addresses(arrival.forwarded_for.as_ref(), arrival.real_ip.as_ref(), arrival.peer),
-            user_agent: agent(&context.user_agent),
-            object_ref: object_reference(context, self.stage),
             response_status: self.ending.status(),
-            request_received_timestamp: Some(arrival.received),
             stage_timestamp: Some(self.at),
             annotations: annotations
                 .into_iter()
@@ -194,9 +221,13 @@ impl Record {
                 .filter(|(key, _)| key.matches('/').count() <= 1)
                 .map(|(key, value)| if key.contains(ADMISSION) { (key, escaped(value)) } else { (key, value) })
                 .collect(),
-            ..Event::default()
+            ..arrival.event()
         };
         if self.stage != Stage::RequestReceived {
+            // The body has perhaps been read by now.
+            if let (Some(object), Some(body)) = (&mut event.object_ref, context.body()) {
+                complete(object, body);
+            }
             event.impersonated_user = context.impersonated().map(|user| UserInfo::from(&**user));
             let constraint = context.constraint().filter(|_| event.impersonated_user.is_some());
             event.authentication_metadata = constraint.map(|text| AuthenticationMetadata { impersonation_constraint: text.to_owned() });
@@ -360,26 +391,27 @@ fn agent(text: &str) -> String {
     format!("{}...TRUNCATED", &text[..end])
 }
 
-/// What the path says, and what the body says where the path is silent. A name that the server makes up is not in it, as on a real
-/// server; the story tells it.
-fn object_reference(context: &Context, stage: Stage) -> Option<ObjectReference> {
-    let info = &*context.info;
-    if !info.is_resource {
-        return None;
-    }
-    // The body may have been read by now, but had not been when the request arrived.
-    let body = context.body().filter(|_| stage != Stage::RequestReceived).cloned().unwrap_or_default();
-    let or = |first: &String, second: String| if first.is_empty() { second } else { first.clone() };
-    Some(ObjectReference {
+/// What the path says. A name that the server makes up is not in it, as on a real server; the story tells it.
+fn object_reference(info: &RequestInfo) -> Option<ObjectReference> {
+    info.is_resource.then(|| ObjectReference {
         resource: info.resource.clone(),
-        namespace: or(&info.namespace, body.namespace),
-        name: or(&info.name, body.name),
-        uid: body.uid,
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
         api_group: info.group.clone(),
         api_version: info.version.clone(),
-        resource_version: body.resource_version,
         subresource: info.subresource.clone(),
+        ..ObjectReference::default()
     })
+}
+
+/// What the body says where the path is silent.
+fn complete(object: &mut ObjectReference, body: &Body) {
+    let ours = [&mut object.namespace, &mut object.name, &mut object.uid, &mut object.resource_version];
+    for (ours, theirs) in ours.into_iter().zip([&body.namespace, &body.name, &body.uid, &body.resource_version]) {
+        if ours.is_empty() {
+            ours.clone_from(theirs);
+        }
+    }
 }
 
 /// Only a component is believed about what made it act.

@@ -212,6 +212,38 @@ impl Drop for Audit {
     }
 }
 
+/// The lines of events that have been written together, one behind the other.
+#[derive(Default)]
+struct Lines {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Lines {
+    fn add(&mut self, event: &Event) {
+        let start = self.text.len();
+        match serde_json::to_writer(&mut self.text, event) {
+            Ok(()) => self.ends.push(self.text.len()),
+            Err(_) => self.text.truncate(start),
+        }
+    }
+
+    /// Hands them to the sinks, as parts of one piece of memory.
+    fn offer(&mut self, outlets: &[Outlet]) {
+        if self.ends.is_empty() {
+            return;
+        }
+        let room = self.text.len();
+        let all = Bytes::from(std::mem::replace(&mut self.text, Vec::with_capacity(room)));
+        let mut start = 0;
+        for end in self.ends.drain(..) {
+            let line = all.slice(start..end);
+            start = end;
+            outlets.iter().for_each(|outlet| outlet.offer(line.clone()));
+        }
+    }
+}
+
 struct Worker {
     shared: Arc<Shared>,
     policy: Arc<ArcSwap<Policy>>,
@@ -223,13 +255,14 @@ struct Worker {
 impl Worker {
     fn run(self) {
         let mut told = (Instant::now(), 0);
-        let mut records = Vec::new();
+        let (mut records, mut lines) = (Vec::new(), Lines::default());
         while self.shared.queue.take_into(&mut records, GATHER) {
             let taken = records.len();
             let mut rest = records.drain(..);
             while rest.len() > 0 {
                 // Piece by piece: whoever asks the archive meanwhile does not wait long.
-                self.archive.append(rest.by_ref().take(PIECE).filter_map(|record| self.event(record)));
+                self.archive.append(rest.by_ref().take(PIECE).filter_map(|record| self.event(record, &mut lines)));
+                lines.offer(&self.shared.outlets);
             }
             drop(rest);
             self.shared.queue.finish(taken);
@@ -239,9 +272,10 @@ impl Worker {
         }
     }
 
-    /// The event of a request, for the archive; the sinks have got it by then.
-    fn event(&self, record: Record) -> Option<Box<Event>> {
-        let context = &record.arrival.context;
+    /// The event of a request, for the archive; its line for the sinks is written by then.
+    fn event(&self, record: Record, lines: &mut Lines) -> Option<Box<Event>> {
+        let arrival = record.arrival.clone();
+        let context = &arrival.context;
         let evaluate = || self.policy.load().evaluate(context.authenticated().map(|user| &**user), &context.info);
         let scope = record.scope.unwrap_or_else(evaluate);
         let (stage, archived) = (record.stage, record.stage != Stage::RequestReceived);
@@ -259,17 +293,19 @@ impl Worker {
             if !self.shared.outlets.is_empty() {
                 // The story is the archive's alone: a sink gets what a real server would write.
                 let story = event.trace.take();
-                if let Ok(line) = serde_json::to_vec(&event) {
-                    let line = Bytes::from(line);
-                    self.shared.outlets.iter().for_each(|outlet| outlet.offer(line.clone()));
-                }
+                lines.add(&event);
                 event.trace = story;
             }
         }
         if let (Some(otlp), Some(span), Stage::ResponseComplete | Stage::Panic) = (&self.otlp, span, stage) {
             otlp.offer(&event, &span);
         }
-        archived.then_some(event)
+        if !archived {
+            // What was said of the arrival is said of the end once more.
+            arrival.keep(event);
+            return None;
+        }
+        Some(event)
     }
 
     /// Says how much was dropped since it was last said.

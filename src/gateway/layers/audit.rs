@@ -22,7 +22,7 @@ use crate::api::negotiate::of_error;
 use crate::api::representation::Answered;
 use crate::audit::latency::SLOW;
 use crate::audit::policy::Scope;
-use crate::audit::record::{Arrival, Captured, Ending, Record};
+use crate::audit::record::{Arrival, Captured, Ending, Record, Told};
 use crate::audit::{Level, Stage, redact};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
@@ -48,6 +48,7 @@ impl Layer for Audit {
             cause: headers.get(usher_components::runtime::cause::HEADER).cloned(),
             accept: headers.get(header::ACCEPT).cloned(),
             in_process: request.extensions().get::<InProcess>().is_some(),
+            told: Told::default(),
             context,
         });
         // Bodies of requests about Secrets are read at any level: what is in them must not be told in a message either.
