@@ -9,6 +9,30 @@ use usher_cel::{Activation, Budget, Environment, Program, Reads, Type};
 /// The variable that stands for the event.
 const EVENT: &str = "event";
 
+/// What an event can have.
+const FIELDS: [&str; 20] = [
+    "kind",
+    "apiVersion",
+    "level",
+    "auditID",
+    "stage",
+    "requestURI",
+    "verb",
+    "user",
+    "impersonatedUser",
+    "authenticationMetadata",
+    "sourceIPs",
+    "userAgent",
+    "objectRef",
+    "responseStatus",
+    "requestObject",
+    "responseObject",
+    "requestReceivedTimestamp",
+    "stageTimestamp",
+    "annotations",
+    "trace",
+];
+
 /// A compiled expression.
 #[derive(Clone, Debug)]
 pub struct Expression {
@@ -23,7 +47,12 @@ impl Expression {
         if !matches!(program.output_type(), Type::Bool | Type::Dyn) {
             return Err(format!("the expression gives {}, not bool", program.output_type()));
         }
-        Ok(Expression { program: Arc::new(program), reads: Arc::new(Reads::of(source, EVENT)) })
+        let reads = Reads::of(source, EVENT);
+        // A field that no event has would be no match in every event, and nobody would know why.
+        if let Some(unknown) = reads.names().find(|name| !FIELDS.contains(name)) {
+            return Err(format!("an event has no field {unknown}; it has {}", FIELDS.join(", ")));
+        }
+        Ok(Expression { program: Arc::new(program), reads: Arc::new(reads) })
     }
 
     /// The text.

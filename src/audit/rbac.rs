@@ -58,7 +58,11 @@ impl Usage {
 
     /// Takes an event in; one of another user says nothing.
     pub fn see(&mut self, event: &Event) {
-        let denied = event.decision() == "forbid" || event.code() == 401;
+        // Whoever is not known needs no role.
+        if event.code() == 401 {
+            return;
+        }
+        let denied = event.decision() == "forbid";
         if self.options.only_allowed && denied {
             return;
         }
@@ -315,6 +319,34 @@ pub fn permissions_of(scope: &str, rule: &Value) -> Vec<String> {
     lines
 }
 
+/// Whether a permission, as [`permissions`] writes it, gives what another one asks for.
+pub fn covers(given: &str, asked: &str) -> bool {
+    let parts = |line: &str| -> Option<[String; 4]> {
+        let (scope, rest) = line.split_once(": ")?;
+        let mut words = rest.split(' ');
+        let (verb, what) = (words.next()?, words.next()?);
+        Some([scope.to_owned(), verb.to_owned(), what.to_owned(), words.collect::<Vec<_>>().join(" ")])
+    };
+    let (Some(given), Some(asked)) = (parts(given), parts(asked)) else { return false };
+    let any = |given: &str, asked: &str| given == "*" || given == asked;
+    let what = match (given[2].starts_with('/'), asked[2].starts_with('/')) {
+        (true, true) => given[2] == asked[2] || given[2].strip_suffix('*').is_some_and(|prefix| asked[2].starts_with(prefix)),
+        (false, false) => {
+            let split = |what: &str| match what.split_once('.') {
+                Some((resource, group)) => (resource.to_owned(), group.to_owned()),
+                None => (what.to_owned(), String::new()),
+            };
+            let ((given, given_group), (asked, asked_group)) = (split(&given[2]), split(&asked[2]));
+            let subresource = |what: &str| what.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
+            any(&given_group, &asked_group) && (any(&given, &asked) || subresource(&asked) == Some(given))
+        }
+        // Every path there is.
+        (false, true) => given[2] == "*",
+        (true, false) => false,
+    };
+    any(&given[1], &asked[1]) && what && (given[0] == "cluster" || given[0] == asked[0]) && (given[3].is_empty() || given[3] == asked[3])
+}
+
 /// What somebody may do now, as roles of the shape that [`Usage::roles`] gives: of all roles and bindings those that reach the user,
 /// directly or by a group.
 pub fn granted(user: &str, groups: &BTreeSet<String>, objects: &[Value]) -> Vec<Value> {
@@ -377,6 +409,30 @@ mod tests {
         let mut usage = Usage::of("jane", options);
         events.iter().for_each(|(verb, uri, code)| usage.see(&event(verb, uri, *code)));
         permissions(&usage.roles("jane")).into_iter().collect()
+    }
+
+    #[test]
+    fn a_wider_permission_gives_what_a_narrower_one_asks_for() {
+        for (given, asked) in [
+            ("cluster: * *.*", "namespace a: get pods web"),
+            ("namespace a: get *.apps", "namespace a: get deployments/scale.apps"),
+            ("cluster: get */scale.apps", "namespace a: get deployments/scale.apps web"),
+            ("namespace a: get pods", "namespace a: get pods web"),
+            ("cluster: get /usher/*", "cluster: get /usher/v1/stats"),
+            ("cluster: * *", "namespace a: list pods"),
+        ] {
+            assert!(covers(given, asked), "{given} gives {asked}");
+        }
+        for (given, asked) in [
+            ("namespace b: * *.*", "namespace a: get pods"),
+            ("namespace a: get pods web", "namespace a: get pods"),
+            ("namespace a: get pods", "namespace a: get pods/log web"),
+            ("cluster: * *", "namespace a: list deployments.apps"),
+            ("cluster: get /usher/*", "cluster: get pods"),
+            ("namespace a: get pods", "cluster: get pods"),
+        ] {
+            assert!(!covers(given, asked), "{given} does not give {asked}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What an audit policy would have recorded: its rules asked about requests that are kept, and how much would have been written. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ pub struct Outcome {
     pub no_rule: u64,
     /// Bodies that the policy wants and that were not kept, so that their size is not known.
     pub missing_bodies: u64,
+    /// The requests whose response has begun: what of their arrival there is to say has been said.
+    #[serde(skip)]
+    begun: HashSet<u64>,
 }
 
 /// What one rule stands for.
@@ -89,8 +93,11 @@ impl Outcome {
             let bytes = self.line(event, scope.level, scope.omit_managed_fields);
             self.count(rule, scope.level, event.stage, bytes);
         }
-        // Its arrival is not kept, but everything that would be said of it is.
-        if is_end && !scope.omit_stages.contains(Stage::RequestReceived) {
+        // Its arrival is not kept, but everything that would be said of it is. A watch may be under way for long; of a request whose
+        // sender nobody knows there is no arrival.
+        let id = hash(&event.audit_id);
+        let is_first = if is_end { !self.begun.remove(&id) } else { event.code() != 401 && self.begun.insert(id) };
+        if is_first && !scope.omit_stages.contains(Stage::RequestReceived) {
             let arrival = Event {
                 stage: Stage::RequestReceived,
                 level: scope.level,
@@ -132,6 +139,12 @@ impl Outcome {
         }
         length(&line)
     }
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn length(event: &Event) -> u64 {
@@ -236,6 +249,20 @@ rules:
         assert_eq!(outcome.levels["RequestResponse"].bytes, whole - managed);
         assert!(outcome.levels["Metadata"].bytes < whole);
         assert_eq!(outcome.missing_bodies, 0);
+    }
+
+    #[test]
+    fn a_watch_under_way_has_arrived_and_one_that_is_over_has_arrived_once() {
+        let text = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
+        let policy = Policy::parse(text.as_bytes()).unwrap();
+        let mut outcome = Outcome::default();
+        let begun = |id: &str| Event { stage: Stage::ResponseStarted, audit_id: id.into(), ..event("jane", "watch", "", "pods") };
+        let over = |id: &str| Event { stage: Stage::ResponseComplete, ..begun(id) };
+        for kept in [begun("one"), begun("two"), over("one"), over("three")] {
+            outcome.see(&policy, &kept);
+        }
+        let counts: Vec<u64> = ["RequestReceived", "ResponseStarted", "ResponseComplete"].map(|stage| outcome.stages[stage].events).into();
+        assert_eq!(counts, [3, 2, 2]);
     }
 
     #[test]

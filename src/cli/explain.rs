@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde_json::Value;
 
-use super::ask::{ask, path};
+use super::ask::{ask, named, path};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, hang, print, span, told};
+use super::output::{Format, Ink, Screen, cut, hang, length, print, span, told};
 use crate::audit::story::explain::{Explanation, Told};
 
 pub(super) const EXAMPLES: &str = "Examples:
   usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc    one request, by the Audit-ID that its response carried
+  usher explain 0d1fb1f4                                 the same: its beginning will do, as blame shows it
   usher explain deploy/web -n team                      the last write of an object that somebody asked for
   usher explain deploy/web -n team --denied             the last write of it that was refused";
 
@@ -21,12 +22,12 @@ const LONGEST: usize = 100;
 /// What to tell.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// An Audit-ID, or KIND/NAME
-    #[arg(value_name = "AUDIT-ID|KIND/NAME")]
-    what: String,
-    /// The object's namespace
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
-    namespace: String,
+    /// An Audit-ID or its beginning, or KIND/NAME
+    #[arg(value_name = "AUDIT-ID|KIND/NAME", required = true, num_args = 1..=2)]
+    what: Vec<String>,
+    /// The object's namespace [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
     /// The last write of the object that was refused
     #[arg(long)]
     denied: bool,
@@ -47,10 +48,10 @@ impl Explain {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
         block_on(async {
-            let parts: Vec<&str> = ["explain"].into_iter().chain(self.what.splitn(2, '/')).collect();
-            let answer =
-                ask(&self.reach, &path(&parts, &self.namespace, &[("denied", &self.denied.to_string()), ("any", &self.any.to_string())])?)
-                    .await?;
+            let parts: Vec<&str> = ["explain"].into_iter().chain(named(&self.what)?).collect();
+            let namespace = self.reach.namespace(self.namespace.as_deref()).await?;
+            let (denied, any) = (self.denied.to_string(), self.any.to_string());
+            let answer = ask(&self.reach, &path(&parts, &namespace, &[("denied", &denied), ("any", &any)])).await?;
             if self.output != Format::Human {
                 return self.output.write(&answer);
             }
@@ -68,7 +69,7 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         _ => Ink::Bad,
     };
     let headline = format!("{}  {}", screen.paint(ink, &told.verdict.to_uppercase()), told.summary);
-    let _ = writeln!(out, "{}", hang(&headline, told.verdict.chars().count() + 2, screen));
+    let _ = writeln!(out, "{}", hang(&headline, length(&told.verdict) + 2, screen));
     let mut fact = |name: &str, value: String| {
         if !value.is_empty() {
             out.push_str(&hang(&format!("{}  {value}", screen.paint(Ink::Faint, &format!("{name:>10}"))), 12, screen));
@@ -193,10 +194,10 @@ fn detail(out: &mut String, indent: usize, name: &str, value: &Value, screen: &S
 fn authorization(out: &mut String, told: &Explanation, screen: &Screen) {
     let Some(found) = &told.authorization else { return };
     if !found.role.is_empty() {
-        let _ = writeln!(out, "      {} through {}", screen.paint(Ink::Good, &found.role), found.binding);
+        out.push_str(&hang(&format!("      {} through {}", screen.paint(Ink::Good, &found.role), found.binding), 8, screen));
     }
     if let Some(missing) = &found.missing {
-        let _ = writeln!(out, "      {} {}, with the rule", screen.paint(Ink::Bad, "missing:"), missing.scope);
+        out.push_str(&hang(&format!("      {} {}, with the rule", screen.paint(Ink::Bad, "missing:"), missing.scope), 8, screen));
         for line in crate::api::yaml::write(&Value::Array(vec![missing.rule.clone()])).lines() {
             let _ = writeln!(out, "        {line}");
         }

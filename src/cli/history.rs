@@ -37,7 +37,7 @@ impl History {
     pub fn run(self) -> Result<(), String> {
         block_on(async {
             let (limit, secrets) = (self.last.to_string(), self.show_secrets.to_string());
-            let path = self.object.path("history", &[("limit", &limit), ("showSecrets", &secrets)])?;
+            let path = self.object.path(&self.reach, "history", &[("limit", &limit), ("showSecrets", &secrets)]).await?;
             let answer = ask(&self.reach, &path).await?;
             if self.output != Format::Human {
                 return self.output.write(&answer);

@@ -54,7 +54,7 @@ impl Trace {
     pub fn run(self) -> Result<(), String> {
         block_on(async {
             let (all, alike) = (self.all.to_string(), self.alike.to_string());
-            let path = self.object.path("trace", &[("all", &all), ("alike", &alike)])?;
+            let path = self.object.path(&self.reach, "trace", &[("all", &all), ("alike", &alike)]).await?;
             let answer = ask(&self.reach, &path).await?;
             let screen = Screen::stdout();
             let told = || told::<Sequence>(answer.clone());

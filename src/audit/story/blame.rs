@@ -214,9 +214,16 @@ impl<'a> Request<'a> {
             return found;
         }
         let owners = owners(&self.kept.object, &leaf.path);
+        // What a Binding brings along is the scheduler's, and a status is what its owner reports: neither has defaults.
+        let is_status = matches!(leaf.path.first(), Some(Element::Field(field)) if field == "status");
+        if self.is_binding() || (is_status && !owners.is_empty()) {
+            self.credit(&mut found, &owners);
+            return found;
+        }
         let said = self.said.as_ref().map(|said| said.get(&show(&leaf.path)) == Some(leaf.value));
         let applied = owners.iter().any(|owner| owner.operation == "Apply");
-        if said != Some(true) && !applied && (facts.is_default)(&self.kept.object, &leaf.pointer) {
+        let is_servers = owners.is_empty() && self.tells_owners();
+        if said != Some(true) && !applied && !is_servers && (facts.is_default)(&self.kept.object, &leaf.pointer) {
             (found.source, found.by) = (Source::Default, "default".into());
             return found;
         }
@@ -226,6 +233,18 @@ impl<'a> Request<'a> {
         }
         (found.source, found.by) = (Source::Server, "API server".into());
         found
+    }
+
+    /// Whether it bound a Pod to a node.
+    fn is_binding(&self) -> bool {
+        self.event.and_then(|event| event.object_ref.as_ref()).is_some_and(|object| object.subresource == "binding")
+    }
+
+    /// Whether what has no owner was put there by the server behind the request: an update owns the defaults that came with it, an
+    /// apply does not.
+    fn tells_owners(&self) -> bool {
+        let entries = self.kept.object.pointer("/metadata/managedFields").and_then(Value::as_array);
+        entries.is_some_and(|entries| !entries.is_empty() && entries.iter().all(|entry| entry["operation"] != "Apply"))
     }
 
     /// The field is the work of whoever sent the request.

@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 
+use unicode_width::UnicodeWidthChar;
+
 use super::actor::Lane;
 use super::sequence::{Arrow, Message, Sequence};
 
 /// The columns of the time.
 const TIME: usize = 11;
 /// The narrowest and the widest lane.
-const LANE: (usize, usize) = (6, 13);
+const LANE: (usize, usize) = (5, 13);
 /// What the texts should get at least.
 const TEXT: usize = 44;
 
@@ -35,11 +37,10 @@ pub fn draw(sequence: &Sequence, width: Option<usize>) -> String {
     if sequence.left_out > 0 {
         let _ = writeln!(out, "{:TIME$}… and {} more requests about objects alike", "", sequence.left_out);
     }
-    match sequence.ready_after {
-        Some(after) => writeln!(out, "{:TIME$}{} is ready after {}", "", sequence.subject, elapsed(after)),
-        None => writeln!(out, "{:TIME$}{} is not ready", "", sequence.subject),
+    let end = sequence.ending(elapsed);
+    for part in wrapped(&end, width.map_or(usize::MAX, |width| width.saturating_sub(TIME).max(8))) {
+        let _ = writeln!(out, "{:TIME$}{part}", "");
     }
-    .unwrap_or_default();
     out
 }
 
@@ -50,9 +51,11 @@ fn short_title(lane: Lane, width: usize) -> &'static str {
         (Lane::Client, _) => "cli",
         (Lane::ApiServer, _) => "API",
         (Lane::Controllers, _) => "ctrl",
-        (Lane::Scheduler, _) => "sched",
+        (Lane::Scheduler, _) if width > 5 => "sched",
+        (Lane::Scheduler, _) => "schd",
         (Lane::Kubelet, _) => "klet",
-        (other, _) => other.title(),
+        (Lane::Store, _) => "stor",
+        (Lane::Cri, _) => "CRI",
     }
 }
 
@@ -101,16 +104,28 @@ pub fn elapsed(micros: i64) -> String {
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    while rest.len() > room {
-        let space = rest[..=room].iter().rposition(|c| *c == ' ');
-        let slash = rest[..room].iter().rposition(|c| *c == '/').map(|at| at + 1);
-        let end = [space, slash].into_iter().flatten().max().filter(|end| *end > room / 2);
-        let behind = rest.split_off(end.unwrap_or(room));
+    while fitting(&rest, room) < rest.len() {
+        // How many characters fit; some of them are two columns wide.
+        let fits = fitting(&rest, room);
+        let space = rest[..=fits].iter().rposition(|c| *c == ' ');
+        let slash = rest[..fits].iter().rposition(|c| *c == '/').map(|at| at + 1);
+        let end = [space, slash].into_iter().flatten().max().filter(|end| *end > fits / 2);
+        let behind = rest.split_off(end.unwrap_or(fits));
         lines.push(rest.into_iter().collect());
         rest = behind.into_iter().skip_while(|c| *c == ' ').collect();
     }
     lines.push(rest.into_iter().collect());
     lines
+}
+
+/// How many of these characters have room in so many columns; one at least.
+fn fitting(text: &[char], room: usize) -> usize {
+    let mut used = 0;
+    let fits = text.iter().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= room
+    });
+    fits.count().max(1)
 }
 
 #[cfg(test)]

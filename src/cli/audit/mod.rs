@@ -8,7 +8,7 @@ mod stats;
 mod tail;
 mod what_if;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 
 use super::client::{Reach, block_on, sentence};
@@ -70,7 +70,7 @@ pub struct Which {
     /// The verb, or several: get,list
     #[arg(long)]
     verb: Option<String>,
-    /// The resource: pods, pods/log, pods/*, */status, *
+    /// The resource, as kubectl takes it: pods, po, deployments.apps; or pods/log, pods/*, */status, *
     #[arg(long)]
     resource: Option<String>,
     /// The API group; empty for the core group
@@ -94,11 +94,11 @@ pub struct Which {
     /// An admission webhook, or its configuration, that had a say
     #[arg(long)]
     webhook: Option<String>,
-    /// Not before: a time (2026-05-01T12:00:00Z) or so long ago (10m, 2d)
-    #[arg(long, value_name = "TIME")]
+    /// Not before: a time (2026-05-01T12:00:00Z), a date, or so long ago (10m, 2d)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
-    /// Before: a time, or so long ago
-    #[arg(long, value_name = "TIME")]
+    /// Before: a time, a date, or so long ago
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
     /// The request's Audit-ID
     #[arg(long, value_name = "ID")]
@@ -169,6 +169,22 @@ pub struct Ask {
     /// How to write it
     #[arg(long, short, value_enum, default_value_t)]
     output: Format,
+}
+
+/// How requests are written, one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Rows {
+    /// For people
+    #[default]
+    Human,
+    /// For people, with Audit-IDs
+    Wide,
+    /// One JSON document
+    Json,
+    /// YAML documents
+    Yaml,
+    /// One JSON document a line
+    Jsonl,
 }
 
 /// A document of the server.

@@ -3,10 +3,9 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use similar::{ChangeTag, TextDiff};
 
 use super::{Ask, document, encode};
-use crate::audit::rbac::{granted, permissions};
+use crate::audit::rbac::{covers, granted, permissions};
 use crate::cli::output::{self, Format, Ink, Screen};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -93,31 +92,48 @@ async fn everything(client: &kube::Client) -> Result<Vec<Value>, String> {
     Ok(all)
 }
 
+/// What becomes of a permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    Both,
+    Missing,
+    Unused,
+}
+
 /// What a user lacks, and what they have and do not use.
 struct Differences {
-    lines: Vec<(ChangeTag, String)>,
+    lines: Vec<(Sign, String)>,
     missing: Vec<String>,
     unused: Vec<String>,
 }
 
 impl Differences {
     fn between(now: &[Value], wanted: &[Value]) -> Differences {
-        let text = |roles: &[Value]| permissions(roles).into_iter().map(|line| line + "\n").collect::<String>();
-        let (now, wanted) = (text(now), text(wanted));
-        let diff = TextDiff::from_lines(&now, &wanted);
-        let changes = diff.iter_all_changes();
-        let lines: Vec<(ChangeTag, String)> = changes.map(|change| (change.tag(), change.value().trim_end().to_owned())).collect();
-        let of = |tag: ChangeTag| lines.iter().filter(|line| line.0 == tag).map(|line| line.1.clone()).collect();
-        Differences { missing: of(ChangeTag::Insert), unused: of(ChangeTag::Delete), lines }
+        let (now, wanted) = (permissions(now), permissions(wanted));
+        let mut lines: Vec<(Sign, String)> = Vec::new();
+        for line in now.union(&wanted) {
+            let wider = || now.iter().find(|given| covers(given, line));
+            lines.push(match (now.contains(line), wanted.contains(line)) {
+                (true, true) => (Sign::Both, line.clone()),
+                (true, false) => (Sign::Unused, line.clone()),
+                // What a wider one gives already is not missing.
+                _ => match wider() {
+                    Some(given) => (Sign::Both, format!("{line} (now by {given})")),
+                    None => (Sign::Missing, line.clone()),
+                },
+            });
+        }
+        let of = |sign: Sign| lines.iter().filter(|line| line.0 == sign).map(|line| line.1.clone()).collect();
+        Differences { missing: of(Sign::Missing), unused: of(Sign::Unused), lines }
     }
 
     fn comment(&self, user: &str, screen: &Screen) -> String {
-        let mut out = format!("# What {user} has now (-), and what these roles give (+):\n");
+        let mut out = format!("# What {user} has now and these roles leave out (-), and what they add to it (+):\n");
         for (tag, line) in &self.lines {
             let (sign, ink) = match tag {
-                ChangeTag::Equal => (' ', Ink::Faint),
-                ChangeTag::Insert => ('+', Ink::Good),
-                ChangeTag::Delete => ('-', Ink::Bad),
+                Sign::Both => (' ', Ink::Faint),
+                Sign::Missing => ('+', Ink::Good),
+                Sign::Unused => ('-', Ink::Bad),
             };
             out.push_str(&screen.paint(ink, &format!("# {sign} {line}")));
             out.push('\n');
@@ -133,13 +149,16 @@ mod tests {
     #[test]
     fn the_difference_is_told_permission_by_permission_in_comments() {
         let role = |verbs: &[&str]| json!({"kind": "ClusterRole", "metadata": {"name": "x"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]});
-        let diff = Differences::between(&[role(&["*", "get"])], &[role(&["get", "list"])]);
+        let diff = Differences::between(&[role(&["delete", "get"])], &[role(&["get", "list"])]);
         assert_eq!(
             (diff.missing.as_slice(), diff.unused.as_slice()),
-            (&["cluster: list pods".to_owned()][..], &["cluster: * pods".to_owned()][..])
+            (&["cluster: list pods".to_owned()][..], &["cluster: delete pods".to_owned()][..])
         );
         let text = diff.comment("jane", &Screen { width: None, colour: false });
         assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
-        assert!(text.contains("# - cluster: * pods\n#   cluster: get pods\n# + cluster: list pods\n"), "{text}");
+        assert!(text.contains("# - cluster: delete pods\n#   cluster: get pods\n# + cluster: list pods\n"), "{text}");
+        let wider = Differences::between(&[role(&["*"])], &[role(&["get"])]);
+        assert_eq!((wider.missing.len(), wider.unused.as_slice()), (0, &["cluster: * pods".to_owned()][..]));
+        assert!(wider.comment("jane", &Screen { width: None, colour: false }).contains("#   cluster: get pods (now by cluster: * pods)\n"));
     }
 }

@@ -61,7 +61,7 @@ impl Question {
 /// `GET /usher/v1/rbac?user=`: a List of roles and bindings, and the groups that the user was seen with.
 pub async fn roles(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refused> {
     let Question { filter, name, options } = Question::read(gateway, query)?;
-    let user = filter.user.clone().ok_or_else(|| Status::bad_request("say whose: user="))?;
+    let user = filter.user.clone().filter(|user| !user.is_empty()).ok_or_else(|| Status::bad_request("say whose: user="))?;
     caught_up(gateway).await;
     let archive = archive(gateway).clone();
     let usage = asked(move || {

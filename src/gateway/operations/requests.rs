@@ -184,10 +184,12 @@ fn follow(gateway: &Gateway, question: Question, framing: Framing) -> impl Strea
     let live = archive(gateway).follow();
     let stop = gateway.api.shutdown.clone();
     futures::stream::unfold((live, stop, question), move |(mut live, stop, question)| async move {
+        // What is filtered out is no sign of life.
+        let mut silence = std::pin::pin!(tokio::time::sleep(HEARTBEAT));
         loop {
             let row = tokio::select! {
                 () = stop.cancelled() => return None,
-                () = tokio::time::sleep(HEARTBEAT) => framing.heartbeat(),
+                () = &mut silence => framing.heartbeat(),
                 next = live.recv() => match next {
                     Ok(event) if question.filter.matches(&event) => framing.row(&json_of(&event, question.trace)?, true),
                     Ok(_) => continue,
@@ -291,17 +293,11 @@ struct Import {
 impl Import {
     fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        match import::line(&String::from_utf8_lossy(line)) {
-            Ok(events) => {
-                self.imported += events.len() as u64;
-                self.events.extend(events);
-            }
-            Err(why) => {
-                self.refused += 1;
-                if self.errors.len() < TOLD {
-                    self.errors.push(format!("line {}: {why}", self.lines));
-                }
-            }
-        }
+        let found = import::line(&String::from_utf8_lossy(line));
+        self.imported += found.events.len() as u64;
+        self.events.extend(found.events);
+        self.refused += found.refused.len() as u64;
+        let room = TOLD.saturating_sub(self.errors.len());
+        self.errors.extend(found.refused.iter().take(room).map(|why| format!("line {}: {why}", self.lines)));
     }
 }
