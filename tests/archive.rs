@@ -304,7 +304,7 @@ async fn the_commands_import_query_count_and_derive_roles() {
     let file = directory.path().join("audit.log");
     std::fs::write(&file, format!("{}\nnonsense\n", lines(&some_events()))).unwrap();
     let file = file.to_str().unwrap();
-    assert_eq!(ask(&["import", file]).await, "imported 3 events, 1 lines are no audit events\n");
+    assert_eq!(ask(&["import", file]).await, "imported 3 events, 1 in the file is no audit event\n");
 
     let found = ask(&["query", "--user", "imported-jane", "-o", "jsonl"]).await;
     let first: Value = serde_json::from_str(found.lines().next().unwrap()).unwrap();

@@ -1,9 +1,9 @@
 //! Which events somebody wants to see: what `usher audit query` and `/usher/v1/requests` take. Pure; the archive uses what it can
 //! of it to skip whole blocks, and asks [`Filter::matches`] about what is left.
 
-use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
 use super::expression::Expression;
 use super::facets::{self, Judges};
@@ -182,7 +182,9 @@ fn code(text: &str) -> Result<(u16, u16), String> {
         return if (1..=5).contains(&class) { Ok((class * 100, class * 100 + 99)) } else { Err(bad()) };
     }
     match text.split_once('-') {
-        Some((low, high)) => Ok((number(low)?, number(high)?)).and_then(|(low, high)| if low <= high { Ok((low, high)) } else { Err(bad()) }),
+        Some((low, high)) => {
+            Ok((number(low)?, number(high)?)).and_then(|(low, high)| if low <= high { Ok((low, high)) } else { Err(bad()) })
+        }
         None => number(text).map(|code| (code, code)),
     }
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::event::ObjectReference;
 use super::{Event, Json, Level, Policy, Stage};
 use crate::request::{RequestInfo, User};
 
@@ -106,6 +107,7 @@ impl Outcome {
                 response_object: None,
                 annotations: BTreeMap::new(),
                 trace: None,
+                object_ref: event.object_ref.clone().map(|object| as_asked(object, &event.request_uri)),
                 ..event.clone()
             };
             self.count(rule, scope.level, Stage::RequestReceived, length(&arrival));
@@ -139,6 +141,13 @@ impl Outcome {
         }
         length(&line)
     }
+}
+
+/// What the path says of an object: its body had not been read yet.
+fn as_asked(object: ObjectReference, uri: &str) -> ObjectReference {
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let info = crate::request::parse("GET", path, query);
+    ObjectReference { name: info.name, uid: String::new(), resource_version: String::new(), ..object }
 }
 
 fn hash(text: &str) -> u64 {

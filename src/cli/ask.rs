@@ -80,9 +80,14 @@ mod tests {
     #[test]
     fn an_object_is_named_with_a_slash_or_a_blank() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        for (text, expected) in [("deploy/web", Some(vec!["deploy", "web"])), ("deploy web", Some(vec!["deploy", "web"])),
-            ("pods", Some(vec!["pods"])), ("deploy/", None), ("/web", None), ("deploy/web pod/x", None)]
-        {
+        for (text, expected) in [
+            ("deploy/web", Some(vec!["deploy", "web"])),
+            ("deploy web", Some(vec!["deploy", "web"])),
+            ("pods", Some(vec!["pods"])),
+            ("deploy/", None),
+            ("/web", None),
+            ("deploy/web pod/x", None),
+        ] {
             assert_eq!(named(&words(text)).ok(), expected, "{text}");
         }
     }

@@ -222,8 +222,8 @@ impl<'a> Request<'a> {
         }
         let said = self.said.as_ref().map(|said| said.get(&show(&leaf.path)) == Some(leaf.value));
         let applied = owners.iter().any(|owner| owner.operation == "Apply");
-        let is_servers = owners.is_empty() && self.tells_owners();
-        if said != Some(true) && !applied && !is_servers && (facts.is_default)(&self.kept.object, &leaf.pointer) {
+        let is_allocated = owners.is_empty() && (is_status || is_allocated(&self.kept.object, &leaf.path));
+        if said != Some(true) && !applied && !is_allocated && (facts.is_default)(&self.kept.object, &leaf.pointer) {
             (found.source, found.by) = (Source::Default, "default".into());
             return found;
         }
@@ -238,13 +238,6 @@ impl<'a> Request<'a> {
     /// Whether it bound a Pod to a node.
     fn is_binding(&self) -> bool {
         self.event.and_then(|event| event.object_ref.as_ref()).is_some_and(|object| object.subresource == "binding")
-    }
-
-    /// Whether what has no owner was put there by the server behind the request: an update owns the defaults that came with it, an
-    /// apply does not.
-    fn tells_owners(&self) -> bool {
-        let entries = self.kept.object.pointer("/metadata/managedFields").and_then(Value::as_array);
-        entries.is_some_and(|entries| !entries.is_empty() && entries.iter().all(|entry| entry["operation"] != "Apply"))
     }
 
     /// The field is the work of whoever sent the request.
@@ -287,6 +280,16 @@ fn is_servers(path: &[Element]) -> bool {
                 | "deletionTimestamp"
                 | "deletionGracePeriodSeconds"
         ),
+        _ => false,
+    }
+}
+
+/// What the server allocates: one of these fields fills in for another, as a default would.
+fn is_allocated(object: &Value, path: &[Element]) -> bool {
+    match path {
+        [Element::Field(spec), Element::Field(field), ..] if spec == "spec" && object["kind"] == "Service" => {
+            matches!(field.as_str(), "clusterIP" | "clusterIPs" | "ipFamilies" | "ipFamilyPolicy")
+        }
         _ => false,
     }
 }

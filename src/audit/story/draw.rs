@@ -10,7 +10,9 @@ use super::sequence::{Arrow, Message, Sequence};
 /// The columns of the time.
 const TIME: usize = 11;
 /// The narrowest and the widest lane.
-const LANE: (usize, usize) = (5, 13);
+const LANE: (usize, usize) = (6, 13);
+/// A screen narrower than this has lanes that are narrower still.
+const NARROW: usize = 64;
 /// What the texts should get at least.
 const TEXT: usize = 44;
 
@@ -19,7 +21,9 @@ pub fn draw(sequence: &Sequence, width: Option<usize>) -> String {
     // A party that had no part in it gets no lane.
     let has_part = |lane: &Lane| sequence.messages.iter().any(|message| message.from == *lane || message.to == *lane);
     let lanes: Vec<Lane> = Lane::ALL.into_iter().filter(has_part).collect();
-    let lane = width.map_or(LANE.1, |width| (width.saturating_sub(TIME + TEXT) / lanes.len().max(1)).clamp(LANE.0, LANE.1));
+    let lane = width.map_or(LANE.1, |width| {
+        (width.saturating_sub(TIME + TEXT) / lanes.len().max(1)).clamp(LANE.0 - usize::from(width < NARROW), LANE.1)
+    });
     let mut out = String::new();
     let mut head = " ".repeat(TIME);
     for title in lanes.iter().map(|party| short_title(*party, lane)) {
@@ -96,7 +100,8 @@ pub fn elapsed(micros: i64) -> String {
         ..1_000 => format!("+{micros} µs"),
         1_000..1_000_000 => format!("+{:.1} ms", micros as f64 / 1e3),
         1_000_000..600_000_000 => format!("+{:.2} s", micros as f64 / 1e6),
-        _ => format!("+{} min", micros / 60_000_000),
+        600_000_000..3_600_000_000 => format!("+{}m{:02}s", micros / 60_000_000, micros / 1_000_000 % 60),
+        _ => format!("+{}h{:02}m", micros / 3_600_000_000, micros / 60_000_000 % 60),
     }
 }
 
@@ -150,6 +155,8 @@ mod tests {
     fn a_narrow_terminal_gets_narrow_lanes_and_texts_of_several_lines() {
         let mut told = rollout();
         told.messages[0].text = "create deployments/web: a sentence that is long and goes on".into();
+        let text = draw(&told, Some(60));
+        assert!(text.lines().all(|line| line.chars().count() <= 60) && text.contains(" schd "), "{text}");
         let text = draw(&told, Some(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("sched") && !text.contains('…'), "{text}");
@@ -165,6 +172,6 @@ mod tests {
 
     #[test]
     fn times_are_told_in_the_unit_that_fits() {
-        assert_eq!([0, 1_500, 2_500_000, 1_200_000_000].map(elapsed), ["+0 µs", "+1.5 ms", "+2.50 s", "+20 min"]);
+        assert_eq!([0, 1_500, 2_500_000, 1_207_000_000, 7_260_000_000].map(elapsed), ["+0 µs", "+1.5 ms", "+2.50 s", "+20m07s", "+2h01m"]);
     }
 }

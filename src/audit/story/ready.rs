@@ -110,7 +110,11 @@ pub fn runtime_steps(before: Option<&Value>, after: &Value) -> Vec<String> {
             }
             let waits_for = |status: &Value| text(status, "/state/waiting/reason");
             if waits_for(status) == "ErrImagePull" && waits_for(was) != "ErrImagePull" {
-                steps.push(format!("PullImage {} ✗ {}", status["image"].as_str().unwrap_or_default(), text(status, "/state/waiting/message")));
+                steps.push(format!(
+                    "PullImage {} ✗ {}",
+                    status["image"].as_str().unwrap_or_default(),
+                    text(status, "/state/waiting/message")
+                ));
             }
             // One that is started again has its end in the state before this one.
             let ended = [&status["state"]["terminated"], &status["lastState"]["terminated"]].into_iter().find(|ended| ended.is_object());
@@ -170,8 +174,10 @@ mod tests {
         let unplaced = json!({"phase": "Pending", "conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]});
         assert_eq!(state(&pod(unplaced)), "Pending, Unschedulable: 0/3 nodes are available");
-        let waits = |reason: &str| json!({"phase": "Pending", "containerStatuses": [
-            {"name": "c", "image": "nope", "state": {"waiting": {"reason": reason, "message": "no such image"}}}]});
+        let waits = |reason: &str| {
+            json!({"phase": "Pending", "containerStatuses": [
+            {"name": "c", "image": "nope", "state": {"waiting": {"reason": reason, "message": "no such image"}}}]})
+        };
         assert_eq!(state(&pod(waits("ErrImagePull"))), "Pending, c ErrImagePull: no such image");
         assert_eq!(state(&pod(waits("ContainerCreating"))), "Pending on n");
         assert_eq!(runtime_steps(None, &pod(waits("ErrImagePull"))), ["PullImage nope ✗ no such image"]);

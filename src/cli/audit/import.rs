@@ -88,7 +88,10 @@ impl Import {
             eprintln!("usher: {}: and {} more", self.file.display(), refused - source.errors.len() as u64);
         }
         if known == Some(true) {
-            eprintln!("usher: {}: the archive had its first event already: what was imported before is there twice now", self.file.display());
+            eprintln!(
+                "usher: {}: the archive had its first event already: what was imported before is there twice now",
+                self.file.display()
+            );
         }
         let nothing = sent.imported == 0 && refused > 0;
         let none = format!("there are no audit events in {}", self.file.display());
@@ -106,7 +109,11 @@ impl Import {
         }
         let mut text = format!("imported {}", counted(sent.imported, "event"));
         if refused > 0 {
-            text.push_str(&format!(", {refused} in the file {} no audit {}", if refused == 1 { "is" } else { "are" }, if refused == 1 { "event" } else { "events" }));
+            text.push_str(&format!(
+                ", {refused} in the file {} no audit {}",
+                if refused == 1 { "is" } else { "are" },
+                if refused == 1 { "event" } else { "events" }
+            ));
         }
         if sent.lost > 0 {
             text.push_str(&format!(", {} could not be kept", sent.lost));

@@ -5,8 +5,8 @@ use futures::TryStreamExt;
 use serde_json::{Value, json};
 
 use super::{Rows, Which, lines, row};
-use crate::cli::client::Reach;
 use crate::audit::Event;
+use crate::cli::client::Reach;
 use crate::cli::output::{self, Format, Screen};
 
 pub(super) const EXAMPLES: &str = "Examples:

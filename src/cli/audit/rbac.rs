@@ -23,10 +23,10 @@ pub struct Rbac {
     #[arg(long)]
     name: Option<String>,
     /// Not before: a time or so long ago (2d)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
     /// Before: a time or so long ago
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
     /// Leave out what was forbidden
     #[arg(long)]

@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::Request;
 use serde_json::json;
 
-use super::requests::{archive, asked, caught_up};
+use super::requests::{archive, asked, caught_up, resource};
 use crate::api::representation::{Representation, respond_value};
 use crate::audit::archive::Order;
 use crate::audit::rbac::{Options, Usage, role_name};
@@ -46,6 +46,7 @@ impl Question {
                 "onlyAllowed" => question.options.only_allowed = flag()?,
                 "includeDefault" => question.options.include_default = flag()?,
                 "timeout" => {}
+                "resource" => resource(gateway, &mut question.filter, &value),
                 other => {
                     if !question.filter.set(other, &value, gateway.api.clock.now()).map_err(Status::bad_request)? {
                         let known = Filter::PARAMETERS.join(", ");

@@ -79,7 +79,9 @@ impl Reporter {
         let now = json!(self.clock.time());
         let Some(patch) = unscheduled_patch(&pod.pod, reason, &message, nominated.as_deref(), &now) else { return };
         let request = kube::core::Request::new(Pod::url_path(&(), Some(&pod.namespace)));
-        let Ok(request) = request.patch_subresource("status", pod.name(), &PatchParams::default(), &Patch::Strategic(patch)) else { return };
+        let Ok(request) = request.patch_subresource("status", pod.name(), &PatchParams::default(), &Patch::Strategic(patch)) else {
+            return;
+        };
         let (client, pod, clock) = (self.client.clone(), pod.clone(), self.clock.clone());
         tokio::spawn(async move {
             let _busy = clock.busy();

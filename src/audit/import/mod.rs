@@ -1,6 +1,8 @@
 //! Audit logs of other clusters: what kube-apiserver writes, and the envelopes that the clouds put around it (CloudWatch of EKS,
 //! diagnostic settings of AKS) or the form that they turn it into (Cloud Logging of GKE). Pure; one document in, its events out.
 
+mod story;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
@@ -110,8 +112,20 @@ fn object(mut map: Map<String, Value>, at: &str, depth: usize, found: &mut Found
             return unwrap(rows, at, depth + 1, found);
         }
         // Lists, then the envelopes of CloudWatch and of Azure Monitor.
-        const ENVELOPES: [&str; 12] =
-            ["items", "records", "logEvents", "events", "entries", "results", "tables", "@message", "message", "properties", "log", "log_s"];
+        const ENVELOPES: [&str; 12] = [
+            "items",
+            "records",
+            "logEvents",
+            "events",
+            "entries",
+            "results",
+            "tables",
+            "@message",
+            "message",
+            "properties",
+            "log",
+            "log_s",
+        ];
         if let Some((key, inner)) = ENVELOPES.into_iter().find_map(|key| Some((key, map.remove(key)?))) {
             let place = if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") };
             return unwrap(inner, &place, depth + 1, found);
@@ -186,6 +200,7 @@ fn event(mut value: Value) -> Result<Event, String> {
         return Err("an audit event that says nothing of a request".into());
     }
     redacted(&mut event);
+    event.trace = story::of(&event);
     shorten(&mut event);
     Ok(event)
 }
@@ -293,6 +308,7 @@ fn cloud_logging(payload: &Value, entry: &Value) -> Option<Event> {
         ..Event::default()
     };
     redacted(&mut event);
+    event.trace = story::of(&event);
     shorten(&mut event);
     Some(event)
 }
