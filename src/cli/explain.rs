@@ -86,22 +86,24 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
     fact("received", format!("{received}, took {}", span(told.took)));
     fact("because of", told.cause.map(|cause| format!("the watch event of revision {cause}")).unwrap_or_default());
     fact("trace", told.trace_id.clone());
+    // A log of another server has no hops, but what authorisation said.
+    if told.authorization.is_some() && !told.hops.iter().any(|hop| hop.hop == "authorize") {
+        let _ = writeln!(out, "\n{}", screen.paint(Ink::Heading, "may they"));
+        authorization(&mut out, told, screen);
+    }
     for hop in &told.hops {
         let shown: Vec<&Told> = hop.steps.iter().filter(|step| verbose || is_telling(step)).collect();
         let hidden = hop.steps.iter().filter(|step| !verbose && !is_telling(step));
         let silent: u64 = hidden.map(|step| step.detail.get("count").and_then(Value::as_u64).unwrap_or(1)).sum();
         let heading = screen.paint(Ink::Heading, if hop.title.is_empty() { &hop.hop } else { &hop.title });
         let silent = if silent > 0 { format!(" ({silent} more had nothing to say)") } else { String::new() };
-        let _ = writeln!(out, "\n{heading} {}", screen.paint(Ink::Faint, &format!("{}{silent}", span(hop.took))));
+        let _ = writeln!(out, "\n{heading} {}", screen.paint(Ink::Faint, &format!("{}{silent}", known_span(hop.took))));
         for step in shown {
             tell(&mut out, step, screen);
         }
         if hop.hop == "authorize" {
             authorization(&mut out, told, screen);
         }
-    }
-    if !told.hops.iter().any(|hop| hop.hop == "authorize") {
-        authorization(&mut out, told, screen);
     }
     let _ = writeln!(out);
     if let Some(wrote) = &told.wrote {
@@ -119,6 +121,11 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         out.push_str(&hang(&format!("answered {code} {}", text.trim()), 9, screen));
     }
     out
+}
+
+/// How long it took, where that is known.
+fn known_span(took: u64) -> String {
+    if took > 0 { span(took) } else { String::new() }
 }
 
 fn groups(groups: &[String]) -> String {
@@ -144,7 +151,9 @@ fn tell(out: &mut String, step: &Told, screen: &Screen) {
     if !step.because.is_empty() {
         let _ = write!(line, ": {}", step.because);
     }
-    let _ = write!(line, "  {}", screen.paint(Ink::Faint, &span(step.took)));
+    if step.took > 0 {
+        let _ = write!(line, "  {}", screen.paint(Ink::Faint, &span(step.took)));
+    }
     out.push_str(&hang(&line, 16, screen));
     for change in &step.changes {
         let ink = match change.chars().next() {

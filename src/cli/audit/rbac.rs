@@ -128,15 +128,20 @@ impl Differences {
     }
 
     fn comment(&self, user: &str, screen: &Screen) -> String {
-        let mut out = format!("# What {user} has now and these roles leave out (-), and what they add to it (+):\n");
+        let mut out = format!("# What {user} has now and these roles leave out (-),\n# and what they add to it (+):\n");
         for (tag, line) in &self.lines {
             let (sign, ink) = match tag {
                 Sign::Both => (' ', Ink::Faint),
                 Sign::Missing => ('+', Ink::Good),
                 Sign::Unused => ('-', Ink::Bad),
             };
-            out.push_str(&screen.paint(ink, &format!("# {sign} {line}")));
-            out.push('\n');
+            // What goes on in the next line is a comment there too.
+            let room = Screen { width: screen.width.map(|width| width.saturating_sub(4)), colour: false };
+            for (number, part) in output::hang(line, 4, &room).lines().enumerate() {
+                let sign = if number == 0 { sign } else { ' ' };
+                out.push_str(&screen.paint(ink, &format!("# {sign} {part}")));
+                out.push('\n');
+            }
         }
         out
     }
