@@ -11,7 +11,7 @@ use super::output::{Format, Ink, Screen, cut, length, pad, print, scalar, told};
 use crate::audit::story::blame::{Attribution, Blame as Told, Source};
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher blame deploy/web              who set each field: a client, a default, a plugin, a policy, a webhook, a controller
+  usher blame deploy/web                  who set each field: client, default, webhook, controller, …
   usher blame pod/web-0 -n team -o json
 
 A ^ before the time says that the field may be older: what was before that revision is not kept.";

@@ -52,6 +52,9 @@ impl Reach {
 /// What went wrong, in a sentence: what the server said, or why nothing came of asking it.
 pub fn sentence(error: kube::Error) -> String {
     match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            "the server does not accept the credentials of the kubeconfig (Unauthorized)".into()
+        }
         kube::Error::Api(status) => status.message.clone(),
         other => format!("cannot reach the server: {}", cause(&other)),
     }

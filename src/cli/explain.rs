@@ -11,10 +11,10 @@ use super::output::{Format, Ink, Screen, cut, hang, length, print, span, told};
 use crate::audit::story::explain::{Explanation, Told};
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc    one request, by the Audit-ID that its response carried
-  usher explain 0d1fb1f4                                 the same: its beginning will do, as blame shows it
-  usher explain deploy/web -n team                      the last write of an object that somebody asked for
-  usher explain deploy/web -n team --denied             the last write of it that was refused";
+  usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc   one request, by its Audit-ID
+  usher explain 0d1fb1f4                               the same: the beginning will do
+  usher explain deploy/web -n team                     the last write that somebody asked for
+  usher explain deploy/web -n team --denied            the last write that was refused";
 
 /// The longest value of an expression that is shown whole.
 const LONGEST: usize = 100;

@@ -20,9 +20,9 @@ const LONGEST: u64 = 512 << 20;
 const TOLD: usize = 10;
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher audit import /var/log/kubernetes/audit.log   the log of a kube-apiserver
-  usher audit import audit-2026-11-16.log.gz         compressed
-  aws logs filter-log-events … | usher audit import -   an envelope of a cloud, from standard input";
+  usher audit import /var/log/kubernetes/audit.log      the log of a kube-apiserver
+  usher audit import audit-2026-11-16.log.gz            compressed
+  aws logs filter-log-events … | usher audit import -   what a cloud makes of it, from stdin";
 
 /// Read the audit log of another cluster into the archive.
 ///

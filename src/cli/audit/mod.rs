@@ -17,11 +17,11 @@ use super::output::Format;
 pub(super) const EXAMPLES: &str = "Examples:
   usher audit tail --decision forbid                          what is refused, as it happens
   usher audit query --resource pods --verb delete --since 1h  who deleted Pods
-  usher audit query --filter 'event.responseStatus.code >= 500 && event.userAgent.startsWith(\"helm\")'
-  usher audit stats --since 10m                               who asks most, who is denied, what is slow
+  usher audit query --filter 'event.verb == \"create\" && event.userAgent.startsWith(\"helm\")'
+  usher audit stats --since 10m                               who asks most, what is slow
   usher audit rbac --user jane | kubectl apply -f -           the smallest roles for what jane does
   usher audit import audit.log.gz                             the audit log of another cluster
-  usher audit what-if --policy policy.yaml --since 1d         what an audit policy would have recorded";
+  usher audit what-if --policy policy.yaml --since 1d         what a policy would have had";
 
 /// What to ask.
 #[derive(Debug, Subcommand)]

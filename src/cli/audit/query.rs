@@ -10,17 +10,15 @@ use crate::cli::client::Reach;
 use crate::cli::output::{self, Format, Screen};
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher audit query --user jane --since 1h                         what somebody did
-  usher audit query --resource pods --verb delete --name web-0     who deleted a Pod
-  usher audit query --decision forbid -o wide                      what was refused, with Audit-IDs to explain
-  usher audit query --code 5xx --limit 0 -o jsonl > errors.jsonl   all that failed
+  usher audit query --user jane --since 1h                        what somebody did
+  usher audit query --resource pods --verb delete --name web-0    who deleted a Pod
+  usher audit query --decision forbid -o wide                     what was refused, with Audit-IDs
+  usher audit query --code 5xx --limit 0 -o jsonl > errors.jsonl  all that failed
   usher audit query --filter 'event.trace.took > 100000 && event.verb != \"watch\"'";
 
 /// Show the requests that are kept, the newest first.
 #[derive(Debug, Args)]
 pub struct Query {
-    #[command(flatten)]
-    which: Which,
     /// At most so many; 0 for all
     #[arg(long, default_value_t = 100)]
     limit: usize,
@@ -32,6 +30,8 @@ pub struct Query {
     /// How to write them
     #[arg(long, short, value_enum, default_value_t)]
     output: Rows,
+    #[command(flatten)]
+    which: Which,
 }
 
 impl Query {

@@ -9,8 +9,8 @@ use crate::audit::rbac::{covers, granted, permissions};
 use crate::cli::output::{self, Format, Ink, Screen};
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher audit rbac --user jane                                     the roles, and how they differ from what jane has
-  usher audit rbac --user system:serviceaccount:ops:bot --any-name  for a program whose objects change their names
+  usher audit rbac --user jane                                       roles, and what jane has now
+  usher audit rbac --user system:serviceaccount:ops:bot --any-name   where names change
   usher audit rbac --user jane --only-allowed | kubectl apply -f -";
 
 /// Write the smallest roles that allow what a user was seen to do.
@@ -61,18 +61,25 @@ impl Rbac {
         let everybodys = |group: &str| matches!(group, "system:authenticated" | "system:serviceaccounts" | "system:unauthenticated");
         let groups = answer["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let groups = groups.filter(|group| self.include_default || !everybodys(group)).map(str::to_owned).collect();
-        let now = granted(&self.user, &groups, &everything(&client).await?);
-        let diff = Differences::between(&now, &roles);
+        // Whoever may not read roles gets those that follow from the log all the same.
+        let diff = everything(&client).await.map(|now| Differences::between(&granted(&self.user, &groups, &now), &roles));
         match self.ask.output {
             Format::Human | Format::Yaml => {
                 let screen = Screen::stdout();
                 let documents: Vec<String> = roles.iter().map(crate::api::yaml::write).collect();
                 let notes = answer["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 let notes: String = notes.map(|note| screen.paint(Ink::Bad, &format!("# Note: {note}.")) + "\n").collect();
-                output::print(&format!("{}{notes}{}", diff.comment(&self.user, &screen), documents.join("---\n")))
+                let comment = match &diff {
+                    Ok(diff) => diff.comment(&self.user, &screen),
+                    Err(why) => format!("# What {} has now is not known: {}.\n", self.user, output::harmless(why).replace('\n', " ")),
+                };
+                output::print(&format!("{comment}{notes}{}", documents.join("---\n")))
             }
-            format => format.write(&json!({"kind": "List", "apiVersion": "v1", "items": roles,
-                "missing": diff.missing, "unused": diff.unused, "notes": answer["notes"]})),
+            format => {
+                let diff = diff?;
+                format.write(&json!({"kind": "List", "apiVersion": "v1", "items": roles,
+                    "missing": diff.missing, "unused": diff.unused, "notes": answer["notes"]}))
+            }
         }
     }
 }

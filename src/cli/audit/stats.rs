@@ -16,13 +16,13 @@ pub(super) const EXAMPLES: &str = "Examples:
 /// Count the requests that are kept.
 #[derive(Debug, Args)]
 pub struct Stats {
-    #[command(flatten)]
-    which: Which,
     /// How many of everything are named
     #[arg(long, default_value_t = 10)]
     top: usize,
     #[command(flatten)]
     ask: Ask,
+    #[command(flatten)]
+    which: Which,
 }
 
 impl Stats {
@@ -104,7 +104,7 @@ fn counts(headings: &[&'static str], counts: &[Count], screen: &Screen) -> Strin
 }
 
 fn judged(judged: &[Judged], screen: &Screen) -> String {
-    let mut table = Table::new(&["", "REQUESTS", "VERDICTS"]);
+    let mut table = Table::new(&["", "TIMES", "VERDICTS"]);
     for judged in judged {
         let verdicts: Vec<String> = judged.verdicts.iter().map(|(verdict, count)| format!("{verdict} {count}")).collect();
         table.row([Cell::ink(&judged.name, Ink::Name), Cell::number(judged.requests), verdicts.join(", ").into()]);

@@ -12,14 +12,12 @@ use crate::cli::output::{self, Screen};
 
 pub(super) const EXAMPLES: &str = "Examples:
   usher audit tail                                      everything, as it happens
-  usher audit tail --last 20 --decision forbid          what is refused, beginning with the last twenty
+  usher audit tail --last 20 --decision forbid          what is refused, the last twenty first
   usher audit tail --policy no-latest -o jsonl | jq .   what a policy had a say in, for programs";
 
 /// Show requests as they end, until interrupted.
 #[derive(Debug, Args)]
 pub struct Tail {
-    #[command(flatten)]
-    which: Which,
     /// Begin with so many of the last ones
     #[arg(long, default_value_t = 0)]
     last: usize,
@@ -28,6 +26,8 @@ pub struct Tail {
     /// How to write them
     #[arg(long, short, value_enum, default_value_t)]
     output: Rows,
+    #[command(flatten)]
+    which: Which,
 }
 
 impl Tail {

@@ -124,10 +124,8 @@ async fn causes(gateway: &Gateway, question: &Question, deeds: &[Deed], known: &
         let object = Object::new(change.key.clone(), change.revision, &change.value).to_value();
         let (group, version) = object["apiVersion"].as_str().and_then(|text| text.split_once('/')).unwrap_or(("", "v1"));
         let kind = object["kind"].as_str().unwrap_or_default();
-        let Some(resource) = gateway.api.registry.table().resolve(&format!("{kind}.{version}.{group}").trim_end_matches('.').to_owned())
-        else {
-            continue;
-        };
+        let word = format!("{kind}.{version}.{group}");
+        let Some(resource) = gateway.api.registry.table().resolve(word.trim_end_matches('.')) else { continue };
         let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (name("namespace"), name("name"));
         let subject = Subject { resource, namespace, name: name.clone() };
