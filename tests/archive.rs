@@ -1,5 +1,6 @@
 //! Asking the audit archive of a running server: imports, filters, live streams, statistics, derived roles, and the commands.
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use usher::Server;
 use usher::audit::Event;
 use usher::audit::rbac::{Options, Usage};
 use usher::request::User;
+
+use crate::audit::Recorded;
 
 fn admin() -> User {
     User::new("kubernetes-admin", &["system:masters", "system:authenticated"])
@@ -276,6 +279,48 @@ async fn derived_roles_allow_exactly_what_was_done() {
     }
     assert_eq!(create("default").await.status(), 201);
     assert_eq!(create("kube-system").await.status(), 403);
+}
+
+#[tokio::test]
+async fn what_the_policy_in_force_would_have_recorded_is_what_it_recorded() {
+    const RULES: &str = "rules:
+- level: None
+  verbs: [list]
+- level: RequestResponse
+  resources: [{group: '', resources: [configmaps]}]
+  omitStages: [RequestReceived]
+- level: Metadata
+";
+    let recorded = Recorded::start(RULES).await;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}});
+    recorded.make("/api/v1/namespaces/default/configmaps", object.clone()).await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "b"}});
+    recorded.make("/api/v1/namespaces/default/secrets", secret).await;
+    for uri in ["/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/configmaps/none", "/version", "/nowhere"] {
+        get(&recorded.server, &admin(), uri).await;
+    }
+    assert_eq!(get(&recorded.server, &User::new("nobody", &[]), "/api/v1/namespaces/default/secrets/s").await.0, 403);
+    // One watch under way, and one that is over.
+    let watch = |timeout: u32| Request::get(format!("/api/v1/namespaces/default/services?watch=true&timeoutSeconds={timeout}"));
+    let under_way = send(&recorded.server, &admin(), watch(600), Body::empty()).await;
+    text(send(&recorded.server, &admin(), watch(1), Body::empty()).await).await;
+
+    recorded.server.audit().flush_sinks().await;
+    let log = std::fs::read_to_string(&recorded.log).unwrap();
+    let policy = std::fs::read(recorded.directory.path().join("policy.yaml")).unwrap();
+    let answer = text(send(&recorded.server, &admin(), Request::post("/usher/v1/what-if"), policy).await).await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let mut stages: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for line in log.lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let stage = stages.entry(event["stage"].as_str().unwrap().to_owned()).or_default();
+        *stage = (stage.0 + 1, stage.1 + line.len() as u64 + 1);
+    }
+    let told = |(name, volume): (&String, &Value)| (name.clone(), (volume["events"].as_u64().unwrap(), volume["bytes"].as_u64().unwrap()));
+    let told: BTreeMap<String, (u64, u64)> = answer["stages"].as_object().unwrap().iter().map(told).collect();
+    assert_eq!(told, stages, "{log}");
+    assert_eq!(answer["missingBodies"], 0);
+    drop(under_way);
 }
 
 #[tokio::test]

@@ -37,8 +37,11 @@ impl Blame {
         block_on(async {
             let path = self.object.path(&self.reach, "blame", &[("showSecrets", &self.show_secrets.to_string())]).await?;
             let answer = ask(&self.reach, &path).await?;
-            if self.output != Format::Human {
-                return self.output.write(&answer);
+            match self.output {
+                Format::Human => {}
+                // A field a line.
+                Format::Jsonl => return Format::Jsonl.write(&answer["fields"]),
+                format => return format.write(&answer),
             }
             let told: Told = told(answer)?;
             print(&render(&told, &Screen::stdout()))
