@@ -17,6 +17,8 @@ pub(super) const EXAMPLES: &str = "Examples:
 enum Shown {
     Yaml,
     Json,
+    /// One object a line, as JSON
+    Jsonl,
 }
 
 /// What to get.
@@ -57,6 +59,7 @@ impl Get {
             }
             match (self.output, answer["items"].as_array()) {
                 (Some(Shown::Json), _) => Format::Json.write(&answer),
+                (Some(Shown::Jsonl), _) => Format::Jsonl.write(&answer),
                 (None, Some(items)) if items.is_empty() => {
                     eprintln!("No resources found.");
                     Ok(())

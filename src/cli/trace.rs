@@ -20,6 +20,7 @@ Arrows: ──► request, --► watch event, ══► persisted change, ···
 enum Drawn {
     /// A diagram in the terminal
     #[default]
+    #[value(alias = "human")]
     Text,
     /// The source of a Mermaid diagram
     Mermaid,
@@ -29,6 +30,8 @@ enum Drawn {
     Json,
     /// One YAML document
     Yaml,
+    /// One message a line, as JSON
+    Jsonl,
 }
 
 /// What to tell.
@@ -61,6 +64,7 @@ impl Trace {
             match self.output {
                 Drawn::Json => Format::Json.write(&answer),
                 Drawn::Yaml => Format::Yaml.write(&answer),
+                Drawn::Jsonl => Format::Jsonl.write(&answer["messages"]),
                 Drawn::Mermaid => print(&mermaid::mermaid(&told()?)),
                 Drawn::Svg => print(&svg::svg(&told()?)),
                 Drawn::Text => print(&coloured(&draw::draw(&told()?, screen.width), &screen)),
