@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{Ask, document, encode};
-use crate::audit::rbac::{covers, granted, permissions};
+use crate::audit::permissions::{covers, granted, permissions};
 use crate::cli::output::{self, Format, Ink, Screen};
 
 pub(super) const EXAMPLES: &str = "Examples:
