@@ -1,5 +1,6 @@
 //! Asking the audit archive of a running server: imports, filters, live streams, statistics, derived roles, and the commands.
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use usher::Server;
 use usher::audit::Event;
 use usher::audit::rbac::{Options, Usage};
 use usher::request::User;
+
+use crate::audit::Recorded;
 
 fn admin() -> User {
     User::new("kubernetes-admin", &["system:masters", "system:authenticated"])
@@ -278,6 +281,99 @@ async fn derived_roles_allow_exactly_what_was_done() {
     assert_eq!(create("kube-system").await.status(), 403);
 }
 
+#[tokio::test]
+async fn what_the_policy_in_force_would_have_recorded_is_what_it_recorded() {
+    const RULES: &str = "rules:
+- level: None
+  verbs: [list]
+- level: RequestResponse
+  resources: [{group: '', resources: [configmaps]}]
+  omitStages: [RequestReceived]
+- level: Metadata
+";
+    let recorded = Recorded::start(RULES).await;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}});
+    recorded.make("/api/v1/namespaces/default/configmaps", object.clone()).await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "b"}});
+    recorded.make("/api/v1/namespaces/default/secrets", secret).await;
+    for uri in ["/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/configmaps/none", "/version", "/nowhere"] {
+        get(&recorded.server, &admin(), uri).await;
+    }
+    assert_eq!(get(&recorded.server, &User::new("nobody", &[]), "/api/v1/namespaces/default/secrets/s").await.0, 403);
+    // One watch under way, and one that is over.
+    let watch = |timeout: u32| Request::get(format!("/api/v1/namespaces/default/services?watch=true&timeoutSeconds={timeout}"));
+    let under_way = send(&recorded.server, &admin(), watch(600), Body::empty()).await;
+    text(send(&recorded.server, &admin(), watch(1), Body::empty()).await).await;
+
+    recorded.server.audit().flush_sinks().await;
+    let log = std::fs::read_to_string(&recorded.log).unwrap();
+    let policy = std::fs::read(recorded.directory.path().join("policy.yaml")).unwrap();
+    let answer = text(send(&recorded.server, &admin(), Request::post("/usher/v1/what-if"), policy).await).await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let mut stages: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for line in log.lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let stage = stages.entry(event["stage"].as_str().unwrap().to_owned()).or_default();
+        *stage = (stage.0 + 1, stage.1 + line.len() as u64 + 1);
+    }
+    let told = |(name, volume): (&String, &Value)| (name.clone(), (volume["events"].as_u64().unwrap(), volume["bytes"].as_u64().unwrap()));
+    let told: BTreeMap<String, (u64, u64)> = answer["stages"].as_object().unwrap().iter().map(told).collect();
+    assert_eq!(told, stages, "{log}");
+    assert_eq!(answer["missingBodies"], 0);
+    drop(under_way);
+}
+
+#[tokio::test]
+async fn an_imported_object_has_a_trace_a_history_and_authors() {
+    let server = crate::builder().start().await.unwrap();
+    let webhook = |what: &str| json!({"configuration": "c", "webhook": "w.example.com"}).to_string().replace('}', &format!(",{what}}}"));
+    let object = |kind: &str, name: &str, revision: u64, more: Value| {
+        let mut object = json!({"kind": kind, "apiVersion": "apps/v1", "metadata": {"name": name, "namespace": "prod", "uid": format!("u-{name}"),
+            "resourceVersion": revision.to_string()}});
+        for (field, value) in more.as_object().unwrap() {
+            match field.as_str() {
+                "spec" | "status" => object[field] = value.clone(),
+                _ => object["metadata"][field] = value.clone(),
+            }
+        }
+        object
+    };
+    let path = "/apis/apps/v1/namespaces/prod/deployments";
+    let mut events = vec![
+        event(0, "dan", "create", path, 201),
+        event(1, "system:serviceaccount:kube-system:deployment-controller", "create", "/apis/apps/v1/namespaces/prod/replicasets", 201),
+        event(2, "eve", "patch", &format!("{path}/shop"), 200),
+    ];
+    events[0]["objectRef"]["name"] = json!("shop");
+    events[0]["responseObject"] = object("Deployment", "shop", 70, json!({"spec": {"replicas": 1}, "labels": {"by": "webhook"}}));
+    let patch = "\"patch\":[{\"op\":\"add\",\"path\":\"/metadata/labels\",\"value\":{\"by\":\"webhook\"}}]";
+    events[0]["annotations"]["patch.webhook.admission.k8s.io/round_0_index_0"] = json!(webhook(patch));
+    events[1]["responseObject"] = object("ReplicaSet", "shop-1", 71, json!({"ownerReferences": [{"uid": "u-shop"}]}));
+    events[2]["responseObject"] = object("Deployment", "shop", 72, json!({"spec": {"replicas": 3}, "labels": {"by": "webhook"}}));
+    // One bad item in the middle of a list loses nothing else.
+    events.insert(1, json!({"kind": "Event", "apiVersion": "v1"}));
+    let answer = import(&server, json!({"kind": "EventList", "items": events}).to_string()).await;
+    assert_eq!((&answer["imported"], &answer["refused"]), (&json!(3), &json!(1)));
+    assert_eq!(answer["errors"], json!(["line 1: items[1]: an Event of v1, not of audit.k8s.io"]));
+
+    let (code, told) = get(&server, &admin(), "/usher/v1/trace/deploy/shop?namespace=prod&all=true").await;
+    assert_eq!(code, 200, "{told}");
+    let texts: Vec<_> = told["messages"].as_array().unwrap().iter().filter(|m| m["arrow"] == "call").map(|m| &m["text"]).collect();
+    assert_eq!(texts, ["create deployments/shop", "create replicasets/shop-1", "patch deployments/shop"]);
+    let (_, told) = get(&server, &admin(), "/usher/v1/history/deploy/shop?namespace=prod").await;
+    assert_eq!(
+        (&told["revisions"][1]["user"], &told["revisions"][1]["changes"]),
+        (&json!("eve"), &json!([{"path": "spec.replicas", "from": 1, "to": 3}]))
+    );
+    let (_, told) = get(&server, &admin(), "/usher/v1/blame/deploy/shop?namespace=prod").await;
+    let label = told["fields"].as_array().unwrap().iter().find(|field| field["path"] == "metadata.labels.by");
+    assert_eq!(label.map(|field| (&field["source"], &field["by"])), Some((&json!("webhook"), &json!("w.example.com (c)"))), "{told}");
+    let (_, told) = get(&server, &admin(), "/usher/v1/explain/imported-0").await;
+    assert_eq!(told["hops"][0]["steps"][0]["changes"], json!(["+ /metadata/labels: {\"by\":\"webhook\"}"]), "{told}");
+    let (code, told) = get(&server, &admin(), "/usher/v1/trace/deploy/nope?namespace=prod").await;
+    assert_eq!((code, &told["message"]), (404, &json!("deployments.apps \"nope\" not found in the namespace \"prod\"")));
+}
+
 /// Runs `usher` and gives what it printed.
 async fn usher(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
@@ -304,11 +400,15 @@ async fn the_commands_import_query_count_and_derive_roles() {
     let file = directory.path().join("audit.log");
     std::fs::write(&file, format!("{}\nnonsense\n", lines(&some_events()))).unwrap();
     let file = file.to_str().unwrap();
-    assert_eq!(ask(&["import", file]).await, "imported 3 events, 1 lines are no audit events\n");
+    assert_eq!(ask(&["import", file]).await, "imported 3 events, 1 in the file is no audit event\n");
 
     let found = ask(&["query", "--user", "imported-jane", "-o", "jsonl"]).await;
     let first: Value = serde_json::from_str(found.lines().next().unwrap()).unwrap();
     assert_eq!((found.lines().count(), &first["auditID"]), (2, &json!("imported-1")));
+    let found = ask(&["query", "--user", "imported-jane", "--resource", "po", "--since", "2026-05-01", "-o", "wide"]).await;
+    assert!(found.contains(" AUDIT-ID ") && found.contains(" imported-0 "), "{found}");
+    let refused = usher(&["audit", "query", "--filter", "event.vreb == 'get'", "--kubeconfig", kubeconfig]).await;
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("an event has no field vreb"), "{refused:?}");
     let human = ask(&["query", "--code", "403", "--user", "imported-jane"]).await;
     assert!(human.starts_with("TIME") && human.contains("pods default/web") && !human.contains('\u{1b}'), "{human}");
     let stats = ask(&["stats", "--user", "imported-jane"]).await;

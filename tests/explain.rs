@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service, ServiceAccount};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
@@ -113,6 +113,15 @@ async fn a_deployment_is_traced_from_apply_to_ready_in_causal_order() {
     let explained = ask(&client, &format!("explain/{id}")).await.unwrap();
     assert_eq!((&explained["verdict"], &explained["wrote"]["kind"]), (&json!("allowed"), &json!("Deployment")));
 
+    let explained = ask(&client, &format!("explain/{}", &id[..8])).await.unwrap();
+    assert_eq!(explained["auditID"], id, "the beginning of an Audit-ID will do");
+    assert!(ask(&client, "explain/ffffffff-ffff").await.is_err_and(|status| status.code == 404));
+    let pod = order.iter().find_map(|at| messages[*at]["text"].as_str().unwrap().strip_prefix("create pods/")).unwrap();
+    let told = ask(&client, &format!("blame/pod/{pod}")).await.unwrap();
+    let source = |path: &str| told["fields"].as_array().unwrap().iter().find(|field| field["path"] == path).map(|field| &field["source"]);
+    assert_eq!(source("spec.nodeName"), Some(&json!("scheduler")), "{told:#}");
+    assert_eq!(source("status.podIP"), Some(&json!("kubelet")), "{told:#}");
+
     let drawn = text(&client, "trace/deploy/web?format=text").await;
     for wanted in ["Client", "API server", "store", "controllers", "scheduler", "kubelet", "CRI", "─►", "-►", "═►", "·►", "is ready after"]
     {
@@ -120,6 +129,36 @@ async fn a_deployment_is_traced_from_apply_to_ready_in_causal_order() {
     }
     assert!(text(&client, "trace/deploy/web?format=mermaid").await.starts_with("sequenceDiagram\n"));
     assert!(text(&client, "trace/deploy/web?format=svg").await.starts_with("<svg "));
+    server.components.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_service_is_traced_to_its_endpoints_and_a_pod_without_a_node_says_why() {
+    let (server, client) = cluster().await;
+    let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    let services: Api<Service> = Api::namespaced(client.clone(), "default");
+    services.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    let deployments = deploy(&client, "web").await;
+    ready(&deployments, "web").await;
+    wait(|| async { ask(&client, "trace/svc/web").await.is_ok_and(|told| told["readyAfter"].is_i64()) }).await;
+    let told = ask(&client, "trace/svc/web").await.unwrap();
+    let texts: Vec<&str> = told["messages"].as_array().unwrap().iter().map(|message| message["text"].as_str().unwrap()).collect();
+    let at = |text: &str| texts.iter().position(|told| told.starts_with(text)).unwrap_or_else(|| panic!("no {text} in {texts:#?}"));
+    let order = [at("create services/web"), at("ADDED Service web"), at("create endpointslices/web-"), at("MODIFIED Pod web-")];
+    assert!(order.is_sorted() && texts.last().unwrap().contains("EndpointSlice web-"), "{texts:#?}");
+
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stuck"},
+        "spec": {"nodeSelector": {"no": "such"}, "containers": [{"name": "c", "image": "i"}]}});
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let told = async || text(&client, "trace/pod/stuck?format=text").await;
+    wait(|| async { told().await.contains("Pending, Unschedulable: 0/1 nodes are available") }).await;
+    let drawn = told().await;
+    assert!(drawn.contains("ADDED Pod stuck") && drawn.contains("kube-scheduler reconciles"), "{drawn}");
+    pods.delete("stuck", &DeleteParams::default().grace_period(0)).await.unwrap();
+    wait(|| async { pods.get_opt("stuck").await.unwrap().is_none() }).await;
+    assert!(told().await.ends_with("pods/stuck is deleted\n"), "{}", told().await);
     server.components.shutdown().await;
 }
 

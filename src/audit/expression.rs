@@ -9,6 +9,39 @@ use usher_cel::{Activation, Budget, Environment, Program, Reads, Type};
 /// The variable that stands for the event.
 const EVENT: &str = "event";
 
+/// What an event can have.
+const FIELDS: [&str; 20] = [
+    "kind",
+    "apiVersion",
+    "level",
+    "auditID",
+    "stage",
+    "requestURI",
+    "verb",
+    "user",
+    "impersonatedUser",
+    "authenticationMetadata",
+    "sourceIPs",
+    "userAgent",
+    "objectRef",
+    "responseStatus",
+    "requestObject",
+    "responseObject",
+    "requestReceivedTimestamp",
+    "stageTimestamp",
+    "annotations",
+    "trace",
+];
+
+/// What its parts can have, where that is the same for all.
+const PARTS: [(&str, &[&str]); 5] = [
+    ("user", &["username", "uid", "groups", "extra"]),
+    ("impersonatedUser", &["username", "uid", "groups", "extra"]),
+    ("objectRef", &["resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "resourceVersion", "subresource"]),
+    ("responseStatus", &["metadata", "status", "message", "reason", "details", "code"]),
+    ("trace", &["took", "steps", "warnings", "wrote", "cause", "traceId"]),
+];
+
 /// A compiled expression.
 #[derive(Clone, Debug)]
 pub struct Expression {
@@ -23,7 +56,19 @@ impl Expression {
         if !matches!(program.output_type(), Type::Bool | Type::Dyn) {
             return Err(format!("the expression gives {}, not bool", program.output_type()));
         }
-        Ok(Expression { program: Arc::new(program), reads: Arc::new(Reads::of(source, EVENT)) })
+        let reads = Reads::of(source, EVENT);
+        // A field that no event has would be no match in every event, and nobody would know why.
+        let unknown = |reads: &Reads, what: &str, fields: &[&str]| match reads.names().find(|name| !fields.contains(name)) {
+            Some(name) => Err(format!("{what} has no field {name}; it has {}", fields.join(", "))),
+            None => Ok(()),
+        };
+        unknown(&reads, "an event", &FIELDS)?;
+        for (name, fields) in PARTS {
+            if let Some(part) = reads.field(name) {
+                unknown(part, &format!("event.{name}"), fields)?;
+            }
+        }
+        Ok(Expression { program: Arc::new(program), reads: Arc::new(reads) })
     }
 
     /// The text.
@@ -52,5 +97,43 @@ mod tests {
     fn an_expression_that_cannot_be_true_or_false_is_refused() {
         assert!(Expression::compile("event.verb == ").is_err());
         assert!(Expression::compile("1 + 1").unwrap_err().contains("not bool"));
+    }
+
+    #[test]
+    fn a_field_that_no_event_has_is_refused_and_not_silently_never_there() {
+        let refused = |source: &str| Expression::compile(source).unwrap_err();
+        assert!(refused("event.vreb == 'get'").starts_with("an event has no field vreb; it has kind, "));
+        assert_eq!(refused("has(event.user.name)"), "event.user has no field name; it has username, uid, groups, extra");
+        assert!(refused("event.objectRef.kind == 'Pod'").starts_with("event.objectRef has no field kind"));
+        for taken in [
+            "event.user.extra.scopes.size() > 0",
+            "event.requestObject.spec.x == 1",
+            "event.annotations['a/b'] == 'c'",
+            "event.exists(k, k == 'x')",
+        ] {
+            assert!(Expression::compile(taken).is_ok(), "{taken}");
+        }
+    }
+
+    #[test]
+    fn the_fields_of_a_whole_event_are_those_that_are_known() {
+        let user = serde_json::json!({"username": "u", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}});
+        let whole = serde_json::json!({"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "a", "stage": "Panic",
+            "requestURI": "/", "verb": "get", "user": user, "impersonatedUser": user, "authenticationMetadata": {}, "sourceIPs": ["::1"],
+            "userAgent": "x", "requestObject": {}, "responseObject": {}, "requestReceivedTimestamp": "2026-05-01T12:00:00Z",
+            "stageTimestamp": "2026-05-01T12:00:00Z", "annotations": {"a": "b"},
+            "objectRef": {"resource": "r", "namespace": "n", "name": "m", "uid": "u", "apiGroup": "g", "apiVersion": "v", "resourceVersion": "1",
+                "subresource": "s"},
+            "responseStatus": {"metadata": {}, "status": "Failure", "message": "m", "reason": "r", "details": {"name": "x"}, "code": 500},
+            "trace": {"took": 1, "steps": [{"hop": "h", "name": "n", "verdict": "v", "at": 1, "took": 1}], "warnings": ["w"],
+                "wrote": {"revision": 1, "kind": "k", "name": "n", "uid": "u"}, "cause": 1, "traceId": "t"}});
+        let event: crate::audit::Event = serde_json::from_value(whole).unwrap();
+        let written = serde_json::to_value(event).unwrap();
+        let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
+        let known = |fields: &[&str]| fields.iter().map(|field| (*field).to_owned()).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(names(&written), known(&FIELDS));
+        for (part, fields) in PARTS {
+            assert_eq!(names(&written[part]), known(fields), "{part}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Which events somebody wants to see: what `usher audit query` and `/usher/v1/requests` take. Pure; the archive uses what it can
 //! of it to skip whole blocks, and asks [`Filter::matches`] about what is left.
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
 use super::expression::Expression;
@@ -180,7 +182,9 @@ fn code(text: &str) -> Result<(u16, u16), String> {
         return if (1..=5).contains(&class) { Ok((class * 100, class * 100 + 99)) } else { Err(bad()) };
     }
     match text.split_once('-') {
-        Some((low, high)) => Ok((number(low)?, number(high)?)),
+        Some((low, high)) => {
+            Ok((number(low)?, number(high)?)).and_then(|(low, high)| if low <= high { Ok((low, high)) } else { Err(bad()) })
+        }
         None => number(text).map(|code| (code, code)),
     }
 }
@@ -191,12 +195,24 @@ fn span(text: &str) -> Option<SignedDuration> {
     span.to_duration(SpanRelativeTo::days_are_24_hours()).ok().filter(|span| !span.is_negative())
 }
 
-fn time(key: &str, text: &str, now: Timestamp) -> Result<Timestamp, String> {
+/// A time, a date or a time without a zone (UTC), or how long ago: `10m`, `2d`, `5 minutes ago`.
+pub fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let text = text.trim();
     if let Ok(time) = text.parse() {
-        return Ok(time);
+        return Some(time);
     }
-    let ago = span(text).and_then(|span| now.checked_sub(span).ok());
-    ago.ok_or_else(|| format!("{key} takes a time such as 2026-05-01T12:00:00Z or a duration such as 10m, not {text:?}"))
+    if let Ok(civil) = text.parse::<DateTime>() {
+        return civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    }
+    match text {
+        "now" => Some(now),
+        _ => span(text.strip_suffix("ago").unwrap_or(text).trim_end()).and_then(|span| now.checked_sub(span).ok()),
+    }
+}
+
+fn time(key: &str, text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    let takes = "a time such as 2026-05-01T12:00:00Z, a date, or how long ago such as 10m";
+    moment(text, now).ok_or_else(|| format!("{key} takes {takes}, not {text:?}"))
 }
 
 #[cfg(test)]
@@ -247,6 +263,9 @@ mod tests {
             ("slower-than", "100ms", "1s"),
             ("since", "1h", "30m"),
             ("since", "2026-05-01T12:00:00Z", "2026-05-01T12:00:01Z"),
+            ("since", "2026-05-01", "2026-05-02"),
+            ("since", "2026-05-01T11:59:00", "2026-05-01 12:01"),
+            ("since", "61 minutes ago", "now"),
             ("until", "30m", "1h"),
             ("filter", "event.verb == 'create' && event.trace.took > 1", "event.responseStatus.code == 200"),
         ] {
@@ -263,7 +282,9 @@ mod tests {
         assert_eq!(refused("decision", "deny"), "decision is allow or forbid, not \"deny\"");
         assert!(refused("since", "yesterday").contains("such as 10m"));
         assert!(refused("slower-than", "-1s").contains("such as 100ms"));
+        assert!(refused("code", "499-400").contains("not \"499-400\""));
         assert!(refused("filter", "event.").starts_with("filter: "));
+        assert!(refused("filter", "event.vreb == 'get'").starts_with("filter: an event has no field vreb; it has "));
         assert!(!filter.set("nonsense", "1", Timestamp::UNIX_EPOCH).unwrap());
     }
 

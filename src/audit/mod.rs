@@ -13,6 +13,7 @@ pub mod import;
 mod json;
 pub mod latency;
 pub mod otlp;
+pub mod permissions;
 pub mod policy;
 mod queue;
 pub mod rbac;

@@ -58,7 +58,11 @@ impl Usage {
 
     /// Takes an event in; one of another user says nothing.
     pub fn see(&mut self, event: &Event) {
-        let denied = event.decision() == "forbid" || event.code() == 401;
+        // Whoever is not known needs no role.
+        if event.code() == 401 {
+            return;
+        }
+        let denied = event.decision() == "forbid";
         if self.options.only_allowed && denied {
             return;
         }
@@ -280,82 +284,9 @@ pub fn role_name(user: &str) -> String {
     if name.is_empty() { "audited".into() } else { name.into() }
 }
 
-/// Permissions one by one, a line each and in order, so that two sets of roles can be compared: `namespace default: get pods web`.
-pub fn permissions(objects: &[Value]) -> BTreeSet<String> {
-    let mut lines = BTreeSet::new();
-    for object in objects.iter().filter(|object| matches!(object["kind"].as_str(), Some("Role" | "ClusterRole"))) {
-        let scope = match object["metadata"]["namespace"].as_str() {
-            Some(namespace) => format!("namespace {namespace}"),
-            None => "cluster".to_owned(),
-        };
-        for rule in object["rules"].as_array().into_iter().flatten() {
-            lines.extend(permissions_of(&scope, rule));
-        }
-    }
-    lines
-}
-
-/// The same of one rule.
-pub fn permissions_of(scope: &str, rule: &Value) -> Vec<String> {
-    let list = |key: &str| rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>();
-    let mut lines = Vec::new();
-    for verb in list("verbs") {
-        lines.extend(list("nonResourceURLs").iter().map(|path| format!("{scope}: {verb} {path}")));
-        for group in list("apiGroups") {
-            for resource in list("resources") {
-                let dotted = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
-                let names = list("resourceNames");
-                match names.is_empty() {
-                    true => lines.push(format!("{scope}: {verb} {dotted}")),
-                    false => lines.extend(names.iter().map(|name| format!("{scope}: {verb} {dotted} {name}"))),
-                }
-            }
-        }
-    }
-    lines
-}
-
-/// What somebody may do now, as roles of the shape that [`Usage::roles`] gives: of all roles and bindings those that reach the user,
-/// directly or by a group.
-pub fn granted(user: &str, groups: &BTreeSet<String>, objects: &[Value]) -> Vec<Value> {
-    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
-    let is_subject = |subject: &Value, namespace: &str| {
-        let name = subject["name"].as_str().unwrap_or_default();
-        match subject["kind"].as_str() {
-            Some("User") => name == user,
-            Some("Group") => groups.contains(name),
-            Some("ServiceAccount") => account == Some((subject["namespace"].as_str().unwrap_or(namespace), name)),
-            _ => false,
-        }
-    };
-    let mut found = Vec::new();
-    for binding in objects {
-        let namespace = binding["metadata"]["namespace"].as_str().unwrap_or_default();
-        let subjects = binding["subjects"].as_array().into_iter().flatten();
-        if !subjects.into_iter().any(|subject| is_subject(subject, namespace)) {
-            continue;
-        }
-        let role = objects.iter().find(|role| {
-            let of_namespace = role["kind"] == "ClusterRole" || role["metadata"]["namespace"] == binding["metadata"]["namespace"];
-            role["kind"] == binding["roleRef"]["kind"] && role["metadata"]["name"] == binding["roleRef"]["name"] && of_namespace
-        });
-        if let Some(role) = role {
-            let mut metadata = json!({"name": role["metadata"]["name"]});
-            let kind = match namespace.is_empty() {
-                true => "ClusterRole",
-                false => {
-                    metadata["namespace"] = json!(namespace);
-                    "Role"
-                }
-            };
-            found.push(json!({"kind": kind, "metadata": metadata, "rules": role["rules"]}));
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::permissions::{granted, permissions};
     use super::*;
 
     fn event(verb: &str, uri: &str, code: u16) -> Event {

@@ -1,11 +1,13 @@
 //! What an audit policy would have recorded: its rules asked about requests that are kept, and how much would have been written. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::event::ObjectReference;
 use super::{Event, Json, Level, Policy, Stage};
 use crate::request::{RequestInfo, User};
 
@@ -47,6 +49,9 @@ pub struct Outcome {
     pub no_rule: u64,
     /// Bodies that the policy wants and that were not kept, so that their size is not known.
     pub missing_bodies: u64,
+    /// The requests whose response has begun: what of their arrival there is to say has been said.
+    #[serde(skip)]
+    begun: HashSet<u64>,
 }
 
 /// What one rule stands for.
@@ -89,8 +94,11 @@ impl Outcome {
             let bytes = self.line(event, scope.level, scope.omit_managed_fields);
             self.count(rule, scope.level, event.stage, bytes);
         }
-        // Its arrival is not kept, but everything that would be said of it is.
-        if is_end && !scope.omit_stages.contains(Stage::RequestReceived) {
+        // Its arrival is not kept, but everything that would be said of it is. A watch may be under way for long; of a request whose
+        // sender nobody knows there is no arrival.
+        let id = hash(&event.audit_id);
+        let is_first = if is_end { !self.begun.remove(&id) } else { event.code() != 401 && self.begun.insert(id) };
+        if is_first && !scope.omit_stages.contains(Stage::RequestReceived) {
             let arrival = Event {
                 stage: Stage::RequestReceived,
                 level: scope.level,
@@ -99,6 +107,7 @@ impl Outcome {
                 response_object: None,
                 annotations: BTreeMap::new(),
                 trace: None,
+                object_ref: event.object_ref.clone().map(|object| as_asked(object, &event.request_uri)),
                 ..event.clone()
             };
             self.count(rule, scope.level, Stage::RequestReceived, length(&arrival));
@@ -132,6 +141,19 @@ impl Outcome {
         }
         length(&line)
     }
+}
+
+/// What the path says of an object: its body had not been read yet.
+fn as_asked(object: ObjectReference, uri: &str) -> ObjectReference {
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let info = crate::request::parse("GET", path, query);
+    ObjectReference { name: info.name, uid: String::new(), resource_version: String::new(), ..object }
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn length(event: &Event) -> u64 {
@@ -236,6 +258,20 @@ rules:
         assert_eq!(outcome.levels["RequestResponse"].bytes, whole - managed);
         assert!(outcome.levels["Metadata"].bytes < whole);
         assert_eq!(outcome.missing_bodies, 0);
+    }
+
+    #[test]
+    fn a_watch_under_way_has_arrived_and_one_that_is_over_has_arrived_once() {
+        let text = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}";
+        let policy = Policy::parse(text.as_bytes()).unwrap();
+        let mut outcome = Outcome::default();
+        let begun = |id: &str| Event { stage: Stage::ResponseStarted, audit_id: id.into(), ..event("jane", "watch", "", "pods") };
+        let over = |id: &str| Event { stage: Stage::ResponseComplete, ..begun(id) };
+        for kept in [begun("one"), begun("two"), over("one"), over("three")] {
+            outcome.see(&policy, &kept);
+        }
+        let counts: Vec<u64> = ["RequestReceived", "ResponseStarted", "ResponseComplete"].map(|stage| outcome.stages[stage].events).into();
+        assert_eq!(counts, [3, 2, 2]);
     }
 
     #[test]

@@ -8,30 +8,46 @@ use super::client::{Reach, sentence};
 /// One object, named as kubectl names it.
 #[derive(Debug, Args)]
 pub struct Object {
-    /// KIND/NAME, such as deploy/web or deployments.apps/web
-    #[arg(value_name = "KIND/NAME")]
-    object: String,
-    /// Its namespace
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
-    namespace: String,
+    /// KIND/NAME or KIND NAME, such as deploy/web or deployments.apps/web
+    #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
+    object: Vec<String>,
+    /// Its namespace [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
 }
 
 impl Object {
-    /// The path of a question about it.
-    pub fn path(&self, what: &str, parameters: &[(&str, &str)]) -> Result<String, String> {
-        let Some((kind, name)) = self.object.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty()) else {
-            return Err(format!("say which object: KIND/NAME, not {:?}", self.object));
+    /// The path of a question about it, to this server.
+    pub async fn path(&self, reach: &Reach, what: &str, parameters: &[(&str, &str)]) -> Result<String, String> {
+        let parts = named(&self.object)?;
+        let [kind, name] = parts.as_slice() else {
+            return Err(format!("say which object: KIND/NAME, not {:?}", self.object.join(" ")));
         };
-        path(&[what, kind, name], &self.namespace, parameters)
+        Ok(path(&[what, kind, name], &reach.namespace(self.namespace.as_deref()).await?, parameters))
+    }
+}
+
+/// The parts of `KIND`, `KIND/NAME` or `KIND NAME`.
+pub fn named(words: &[String]) -> Result<Vec<&str>, String> {
+    let parts: Vec<&str> = match words {
+        [one] => one.splitn(2, '/').collect(),
+        many if many.iter().any(|word| word.contains('/')) => {
+            return Err(format!("one object at a time: KIND/NAME or KIND NAME, not {:?}", many.join(" ")));
+        }
+        many => many.iter().map(String::as_str).collect(),
+    };
+    match parts.iter().any(|part| part.is_empty()) {
+        true => Err(format!("say which object: KIND/NAME, not {:?}", words.join(" "))),
+        false => Ok(parts),
     }
 }
 
 /// A path under `/usher/v1/`.
-pub fn path(parts: &[&str], namespace: &str, parameters: &[(&str, &str)]) -> Result<String, String> {
+pub fn path(parts: &[&str], namespace: &str, parameters: &[(&str, &str)]) -> String {
     let parts: Vec<String> = parts.iter().map(|part| encode(part)).collect();
     let parameters = parameters.iter().copied().chain([("namespace", namespace)]).filter(|(_, value)| !value.is_empty());
     let parameters: Vec<String> = parameters.map(|(name, value)| format!("{name}={}", encode(value))).collect();
-    Ok(format!("/usher/v1/{}?{}", parts.join("/"), parameters.join("&")))
+    format!("/usher/v1/{}?{}", parts.join("/"), parameters.join("&"))
 }
 
 /// Percent-encodes everything that is not plain.
@@ -58,8 +74,21 @@ mod tests {
 
     #[test]
     fn a_question_is_a_path_with_its_parameters_encoded() {
-        let object = Object { object: "deploy/web app".into(), namespace: "a&b".into() };
-        assert_eq!(object.path("blame", &[("x", "1")]).as_deref(), Ok("/usher/v1/blame/deploy/web%20app?x=1&namespace=a%26b"));
-        assert!(Object { object: "deploy".into(), namespace: String::new() }.path("blame", &[]).is_err());
+        assert_eq!(path(&["blame", "deploy", "web app"], "a&b", &[("x", "1")]), "/usher/v1/blame/deploy/web%20app?x=1&namespace=a%26b");
+    }
+
+    #[test]
+    fn an_object_is_named_with_a_slash_or_a_blank() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (text, expected) in [
+            ("deploy/web", Some(vec!["deploy", "web"])),
+            ("deploy web", Some(vec!["deploy", "web"])),
+            ("pods", Some(vec!["pods"])),
+            ("deploy/", None),
+            ("/web", None),
+            ("deploy/web pod/x", None),
+        ] {
+            assert_eq!(named(&words(text)).ok(), expected, "{text}");
+        }
     }
 }

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::ask::{Object, ask};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, print, scalar, told};
+use super::output::{Format, Ink, Screen, cut, length, pad, print, scalar, told};
 use crate::audit::story::blame::{Attribution, Blame as Told, Source};
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher blame deploy/web              who set each field: a client, a default, a plugin, a policy, a webhook, a controller
+  usher blame deploy/web                  who set each field: client, default, webhook, controller, …
   usher blame pod/web-0 -n team -o json
 
 A ^ before the time says that the field may be older: what was before that revision is not kept.";
@@ -35,10 +35,13 @@ impl Blame {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
         block_on(async {
-            let path = self.object.path("blame", &[("showSecrets", &self.show_secrets.to_string())])?;
+            let path = self.object.path(&self.reach, "blame", &[("showSecrets", &self.show_secrets.to_string())]).await?;
             let answer = ask(&self.reach, &path).await?;
-            if self.output != Format::Human {
-                return self.output.write(&answer);
+            match self.output {
+                Format::Human => {}
+                // A field a line.
+                Format::Jsonl => return Format::Jsonl.write(&answer["fields"]),
+                format => return format.write(&answer),
             }
             let told: Told = told(answer)?;
             print(&render(&told, &Screen::stdout()))
@@ -76,7 +79,7 @@ fn render(told: &Told, screen: &Screen) -> String {
     let mut widths = [0; 4];
     for row in shown.iter().flatten() {
         for (width, text) in widths.iter_mut().zip(row) {
-            *width = (*width).max(text.chars().count());
+            *width = (*width).max(length(text));
         }
     }
     // The object is what the screen is for; its authors get a half of it.
@@ -89,7 +92,7 @@ fn render(told: &Told, screen: &Screen) -> String {
     for (line, row) in lines.iter().zip(shown) {
         let row = row.unwrap_or_default();
         let cells = row.iter().zip(widths).skip(usize::from(narrow));
-        let cells: Vec<String> = cells.map(|(text, width)| format!("{:width$}", cut(text, width))).collect();
+        let cells: Vec<String> = cells.map(|(text, width)| pad(text, width)).collect();
         let ink = line.author.map_or(Ink::Faint, |field| ink(field.source));
         let used = widths.iter().sum::<usize>() + gaps;
         let text = screen.width.map_or(line.text.clone(), |width| cut(&line.text, width.saturating_sub(used).max(20)));

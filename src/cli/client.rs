@@ -11,6 +11,9 @@ pub struct Reach {
     /// The kubeconfig of the server [default: KUBECONFIG, else usher-data/kubeconfig]
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
 }
 
 impl Reach {
@@ -23,14 +26,35 @@ impl Reach {
     pub async fn config(&self) -> Result<kube::Config, String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| PathBuf::from(super::config::DATA_DIR).join("kubeconfig"));
         let bad = |error: &dyn std::error::Error| format!("cannot use the kubeconfig {}: {}", path.display(), cause(error));
-        let config = Kubeconfig::read_from(&path).map_err(|e| bad(&e))?;
-        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.map_err(|e| bad(&e))
+        // Several files are one, as for kubectl, which passes over those that are not there.
+        let files: Vec<PathBuf> = std::env::split_paths(&path).filter(|file| !file.as_os_str().is_empty()).collect();
+        let present: Vec<&PathBuf> = files.iter().filter(|file| files.len() == 1 || file.exists()).collect();
+        let mut config = Kubeconfig::default();
+        for file in &present {
+            config = config.merge(Kubeconfig::read_from(file).map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
+        }
+        if present.is_empty() {
+            return Err(format!("cannot use the kubeconfig {}: there is no such file", path.display()));
+        }
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        kube::Config::from_custom_kubeconfig(config, &options).await.map_err(|e| bad(&e))
+    }
+
+    /// The namespace that is asked for, else that of the context.
+    pub async fn namespace(&self, asked: Option<&str>) -> Result<String, String> {
+        match asked {
+            Some(namespace) => Ok(namespace.to_owned()),
+            None => Ok(self.config().await?.default_namespace),
+        }
     }
 }
 
 /// What went wrong, in a sentence: what the server said, or why nothing came of asking it.
 pub fn sentence(error: kube::Error) -> String {
     match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            "the server does not accept the credentials of the kubeconfig (Unauthorized)".into()
+        }
         kube::Error::Api(status) => status.message.clone(),
         other => format!("cannot reach the server: {}", cause(&other)),
     }

@@ -5,15 +5,16 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde_json::Value;
 
-use super::ask::{ask, path};
+use super::ask::{ask, named, path};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, hang, print, span, told};
+use super::output::{Format, Ink, Screen, cut, hang, length, print, span, told};
 use crate::audit::story::explain::{Explanation, Told};
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc    one request, by the Audit-ID that its response carried
-  usher explain deploy/web -n team                      the last write of an object that somebody asked for
-  usher explain deploy/web -n team --denied             the last write of it that was refused";
+  usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc   one request, by its Audit-ID
+  usher explain 0d1fb1f4                               the same: the beginning will do
+  usher explain deploy/web -n team                     the last write that somebody asked for
+  usher explain deploy/web -n team --denied            the last write that was refused";
 
 /// The longest value of an expression that is shown whole.
 const LONGEST: usize = 100;
@@ -21,12 +22,12 @@ const LONGEST: usize = 100;
 /// What to tell.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// An Audit-ID, or KIND/NAME
-    #[arg(value_name = "AUDIT-ID|KIND/NAME")]
-    what: String,
-    /// The object's namespace
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
-    namespace: String,
+    /// An Audit-ID or its beginning, or KIND/NAME
+    #[arg(value_name = "AUDIT-ID|KIND/NAME", required = true, num_args = 1..=2)]
+    what: Vec<String>,
+    /// The object's namespace [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
     /// The last write of the object that was refused
     #[arg(long)]
     denied: bool,
@@ -47,10 +48,10 @@ impl Explain {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
         block_on(async {
-            let parts: Vec<&str> = ["explain"].into_iter().chain(self.what.splitn(2, '/')).collect();
-            let answer =
-                ask(&self.reach, &path(&parts, &self.namespace, &[("denied", &self.denied.to_string()), ("any", &self.any.to_string())])?)
-                    .await?;
+            let parts: Vec<&str> = ["explain"].into_iter().chain(named(&self.what)?).collect();
+            let namespace = self.reach.namespace(self.namespace.as_deref()).await?;
+            let (denied, any) = (self.denied.to_string(), self.any.to_string());
+            let answer = ask(&self.reach, &path(&parts, &namespace, &[("denied", &denied), ("any", &any)])).await?;
             if self.output != Format::Human {
                 return self.output.write(&answer);
             }
@@ -68,7 +69,7 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         _ => Ink::Bad,
     };
     let headline = format!("{}  {}", screen.paint(ink, &told.verdict.to_uppercase()), told.summary);
-    let _ = writeln!(out, "{}", hang(&headline, told.verdict.chars().count() + 2, screen));
+    let _ = writeln!(out, "{}", hang(&headline, length(&told.verdict) + 2, screen));
     let mut fact = |name: &str, value: String| {
         if !value.is_empty() {
             out.push_str(&hang(&format!("{}  {value}", screen.paint(Ink::Faint, &format!("{name:>10}"))), 12, screen));
@@ -85,22 +86,24 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
     fact("received", format!("{received}, took {}", span(told.took)));
     fact("because of", told.cause.map(|cause| format!("the watch event of revision {cause}")).unwrap_or_default());
     fact("trace", told.trace_id.clone());
+    // A log of another server has no hops, but what authorisation said.
+    if told.authorization.is_some() && !told.hops.iter().any(|hop| hop.hop == "authorize") {
+        let _ = writeln!(out, "\n{}", screen.paint(Ink::Heading, "may they"));
+        authorization(&mut out, told, screen);
+    }
     for hop in &told.hops {
         let shown: Vec<&Told> = hop.steps.iter().filter(|step| verbose || is_telling(step)).collect();
         let hidden = hop.steps.iter().filter(|step| !verbose && !is_telling(step));
         let silent: u64 = hidden.map(|step| step.detail.get("count").and_then(Value::as_u64).unwrap_or(1)).sum();
         let heading = screen.paint(Ink::Heading, if hop.title.is_empty() { &hop.hop } else { &hop.title });
         let silent = if silent > 0 { format!(" ({silent} more had nothing to say)") } else { String::new() };
-        let _ = writeln!(out, "\n{heading} {}", screen.paint(Ink::Faint, &format!("{}{silent}", span(hop.took))));
+        let _ = writeln!(out, "\n{heading} {}", screen.paint(Ink::Faint, &format!("{}{silent}", known_span(hop.took))));
         for step in shown {
             tell(&mut out, step, screen);
         }
         if hop.hop == "authorize" {
             authorization(&mut out, told, screen);
         }
-    }
-    if !told.hops.iter().any(|hop| hop.hop == "authorize") {
-        authorization(&mut out, told, screen);
     }
     let _ = writeln!(out);
     if let Some(wrote) = &told.wrote {
@@ -118,6 +121,11 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         out.push_str(&hang(&format!("answered {code} {}", text.trim()), 9, screen));
     }
     out
+}
+
+/// How long it took, where that is known.
+fn known_span(took: u64) -> String {
+    if took > 0 { span(took) } else { String::new() }
 }
 
 fn groups(groups: &[String]) -> String {
@@ -143,7 +151,9 @@ fn tell(out: &mut String, step: &Told, screen: &Screen) {
     if !step.because.is_empty() {
         let _ = write!(line, ": {}", step.because);
     }
-    let _ = write!(line, "  {}", screen.paint(Ink::Faint, &span(step.took)));
+    if step.took > 0 {
+        let _ = write!(line, "  {}", screen.paint(Ink::Faint, &span(step.took)));
+    }
     out.push_str(&hang(&line, 16, screen));
     for change in &step.changes {
         let ink = match change.chars().next() {
@@ -193,10 +203,10 @@ fn detail(out: &mut String, indent: usize, name: &str, value: &Value, screen: &S
 fn authorization(out: &mut String, told: &Explanation, screen: &Screen) {
     let Some(found) = &told.authorization else { return };
     if !found.role.is_empty() {
-        let _ = writeln!(out, "      {} through {}", screen.paint(Ink::Good, &found.role), found.binding);
+        out.push_str(&hang(&format!("      {} through {}", screen.paint(Ink::Good, &found.role), found.binding), 8, screen));
     }
     if let Some(missing) = &found.missing {
-        let _ = writeln!(out, "      {} {}, with the rule", screen.paint(Ink::Bad, "missing:"), missing.scope);
+        out.push_str(&hang(&format!("      {} {}, with the rule", screen.paint(Ink::Bad, "missing:"), missing.scope), 8, screen));
         for line in crate::api::yaml::write(&Value::Array(vec![missing.rule.clone()])).lines() {
             let _ = writeln!(out, "        {line}");
         }

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::ask::{ask, path};
+use super::ask::{ask, named, path};
 use super::client::{Reach, block_on};
 use super::output::{Cell, Format, Screen, Table, print};
 
@@ -17,20 +17,22 @@ pub(super) const EXAMPLES: &str = "Examples:
 enum Shown {
     Yaml,
     Json,
+    /// One object a line, as JSON
+    Jsonl,
 }
 
 /// What to get.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// KIND or KIND/NAME
-    #[arg(value_name = "KIND[/NAME]")]
-    what: String,
+    /// KIND, KIND/NAME or KIND NAME
+    #[arg(value_name = "KIND[/NAME]", required = true, num_args = 1..=2)]
+    what: Vec<String>,
     /// When: a revision, a time, or how long ago; now if absent
-    #[arg(long, value_name = "REV|TIME")]
+    #[arg(long, value_name = "REV|TIME", allow_hyphen_values = true)]
     at: Option<String>,
-    /// The namespace
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
-    namespace: String,
+    /// The namespace [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
@@ -45,10 +47,11 @@ impl Get {
     /// Does it.
     pub fn run(self) -> Result<(), String> {
         block_on(async {
-            let parts: Vec<&str> = ["objects"].into_iter().chain(self.what.splitn(2, '/')).collect();
+            let parts: Vec<&str> = ["objects"].into_iter().chain(named(&self.what)?).collect();
+            let namespace = self.reach.namespace(self.namespace.as_deref()).await?;
             let all = self.all_namespaces.to_string();
             let parameters = [("at", self.at.as_deref().unwrap_or_default()), ("allNamespaces", &all)];
-            let mut answer = ask(&self.reach, &path(&parts, &self.namespace, &parameters)?).await?;
+            let mut answer = ask(&self.reach, &path(&parts, &namespace, &parameters)).await?;
             let items = answer.get_mut("items").and_then(Value::as_array_mut);
             match items {
                 Some(items) => items.iter_mut().for_each(tidy),
@@ -56,6 +59,7 @@ impl Get {
             }
             match (self.output, answer["items"].as_array()) {
                 (Some(Shown::Json), _) => Format::Json.write(&answer),
+                (Some(Shown::Jsonl), _) => Format::Jsonl.write(&answer),
                 (None, Some(items)) if items.is_empty() => {
                     eprintln!("No resources found.");
                     Ok(())

@@ -37,10 +37,13 @@ impl History {
     pub fn run(self) -> Result<(), String> {
         block_on(async {
             let (limit, secrets) = (self.last.to_string(), self.show_secrets.to_string());
-            let path = self.object.path("history", &[("limit", &limit), ("showSecrets", &secrets)])?;
+            let path = self.object.path(&self.reach, "history", &[("limit", &limit), ("showSecrets", &secrets)]).await?;
             let answer = ask(&self.reach, &path).await?;
-            if self.output != Format::Human {
-                return self.output.write(&answer);
+            match self.output {
+                Format::Human => {}
+                // A revision a line.
+                Format::Jsonl => return Format::Jsonl.write(&answer["revisions"]),
+                format => return format.write(&answer),
             }
             let told: Told = told(answer)?;
             print(&render(&told, &Screen::stdout()))

@@ -7,6 +7,7 @@ use std::io::{IsTerminal, Write as _};
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use serde_json::Value;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// How the answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -221,8 +222,24 @@ impl Table {
     }
 }
 
-fn length(text: &str) -> usize {
-    text.chars().count()
+/// How many columns a text takes: some characters take two, some none.
+pub fn length(text: &str) -> usize {
+    match text.is_ascii() {
+        true => text.len(),
+        false => text.width(),
+    }
+}
+
+/// How many columns a character takes.
+fn columns(c: char) -> usize {
+    c.width().unwrap_or(0)
+}
+
+/// Text cut to a width and filled up to it.
+pub fn pad(text: &str, width: usize) -> String {
+    let mut text = cut(text, width);
+    text.extend(std::iter::repeat_n(' ', width.saturating_sub(length(&text))));
+    text
 }
 
 fn write_row(out: &mut String, row: &[Cell], widths: &[usize], screen: &Screen) {
@@ -249,10 +266,16 @@ fn write_row(out: &mut String, row: &[Cell], widths: &[usize], screen: &Screen) 
 /// Text on one line, cut to a width, with `…` where something is missing. Control characters never reach the terminal.
 pub fn cut(text: &str, width: usize) -> String {
     let clean = |c: char| if matches!(c, '\n' | '\t') { ' ' } else { tame(c) };
-    match length(text) <= width {
-        true => text.chars().map(clean).collect(),
-        false => text.chars().take(width.saturating_sub(1)).map(clean).chain(['…']).collect(),
+    let whole: String = text.chars().map(clean).collect();
+    if length(&whole) <= width {
+        return whole;
     }
+    let mut used = 1;
+    let fits = whole.chars().take_while(|c| {
+        used += columns(*c);
+        used <= width
+    });
+    fits.chain(['…']).collect()
 }
 
 /// A paragraph: what does not fit on the screen goes on in the next line, broken between words, and every line but the first begins
@@ -287,12 +310,12 @@ fn push_word(out: &mut String, word: &str, mut used: usize, width: usize, blanks
     for c in word.chars() {
         in_colour |= c == '\u{1b}';
         if !in_colour {
-            if used >= width {
+            if used + columns(c) > width && used > blanks.len() {
                 out.push('\n');
                 out.push_str(blanks);
                 used = blanks.len();
             }
-            used += 1;
+            used += columns(c);
         }
         out.push(c);
         in_colour &= c != 'm';
@@ -309,7 +332,7 @@ fn visible(text: &str) -> usize {
         in_colour &= *c != 'm';
         shown
     };
-    text.chars().filter(shown).count()
+    text.chars().filter(shown).map(columns).sum()
 }
 
 /// A character that a terminal shows and does not obey. Names, messages and user agents are whatever a client made them: one that
@@ -411,6 +434,17 @@ mod tests {
         let answer: Value = told(serde_json::json!({name: [name, {"x": name}], "n": 1})).unwrap_or_default();
         assert!(!answer.to_string().contains("\\u001b"), "{answer}");
         assert_eq!(answer["n"], 1);
+    }
+
+    #[test]
+    fn characters_that_take_two_columns_are_counted_as_two() {
+        let mut table = Table::new(&["USER", "VERB"]);
+        table.row(["ユーザー名前".into(), "get".into()]);
+        table.row(["jane".into(), "list".into()]);
+        let text = table.render(&Screen { width: Some(80), colour: false });
+        assert_eq!(text, "USER          VERB\nユーザー名前  get\njane          list\n");
+        assert_eq!((cut("日本語", 5).as_str(), cut("日本語", 6).as_str(), pad("日本語", 8).as_str()), ("日本…", "日本語", "日本語  "));
+        assert_eq!(hang("ab 日本語日本語", 3, &Screen { width: Some(10), colour: false }), "ab 日本語\n   日本語\n");
     }
 
     #[test]

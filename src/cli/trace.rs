@@ -20,6 +20,7 @@ Arrows: ──► request, --► watch event, ══► persisted change, ···
 enum Drawn {
     /// A diagram in the terminal
     #[default]
+    #[value(alias = "human")]
     Text,
     /// The source of a Mermaid diagram
     Mermaid,
@@ -29,6 +30,8 @@ enum Drawn {
     Json,
     /// One YAML document
     Yaml,
+    /// One message a line, as JSON
+    Jsonl,
 }
 
 /// What to tell.
@@ -54,13 +57,14 @@ impl Trace {
     pub fn run(self) -> Result<(), String> {
         block_on(async {
             let (all, alike) = (self.all.to_string(), self.alike.to_string());
-            let path = self.object.path("trace", &[("all", &all), ("alike", &alike)])?;
+            let path = self.object.path(&self.reach, "trace", &[("all", &all), ("alike", &alike)]).await?;
             let answer = ask(&self.reach, &path).await?;
             let screen = Screen::stdout();
             let told = || told::<Sequence>(answer.clone());
             match self.output {
                 Drawn::Json => Format::Json.write(&answer),
                 Drawn::Yaml => Format::Yaml.write(&answer),
+                Drawn::Jsonl => Format::Jsonl.write(&answer["messages"]),
                 Drawn::Mermaid => print(&mermaid::mermaid(&told()?)),
                 Drawn::Svg => print(&svg::svg(&told()?)),
                 Drawn::Text => print(&coloured(&draw::draw(&told()?, screen.width), &screen)),

@@ -81,6 +81,11 @@ impl Reads {
         self.item.as_deref().or(self.member.as_deref()).or_else(|| self.keys.then_some(&PRESENCE))
     }
 
+    /// The fields that are read by their names, or asked for.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|(name, _)| &**name)
+    }
+
     fn add(&mut self, path: &[Step], what: Use) {
         let mut reads = self;
         for step in path.iter().rev() {

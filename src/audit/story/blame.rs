@@ -214,9 +214,16 @@ impl<'a> Request<'a> {
             return found;
         }
         let owners = owners(&self.kept.object, &leaf.path);
+        // What a Binding brings along is the scheduler's, and a status is what its owner reports: neither has defaults.
+        let is_status = matches!(leaf.path.first(), Some(Element::Field(field)) if field == "status");
+        if self.is_binding() || (is_status && !owners.is_empty()) {
+            self.credit(&mut found, &owners);
+            return found;
+        }
         let said = self.said.as_ref().map(|said| said.get(&show(&leaf.path)) == Some(leaf.value));
         let applied = owners.iter().any(|owner| owner.operation == "Apply");
-        if said != Some(true) && !applied && (facts.is_default)(&self.kept.object, &leaf.pointer) {
+        let is_allocated = owners.is_empty() && (is_status || is_allocated(&self.kept.object, &leaf.path));
+        if said != Some(true) && !applied && !is_allocated && (facts.is_default)(&self.kept.object, &leaf.pointer) {
             (found.source, found.by) = (Source::Default, "default".into());
             return found;
         }
@@ -226,6 +233,11 @@ impl<'a> Request<'a> {
         }
         (found.source, found.by) = (Source::Server, "API server".into());
         found
+    }
+
+    /// Whether it bound a Pod to a node.
+    fn is_binding(&self) -> bool {
+        self.event.and_then(|event| event.object_ref.as_ref()).is_some_and(|object| object.subresource == "binding")
     }
 
     /// The field is the work of whoever sent the request.
@@ -268,6 +280,16 @@ fn is_servers(path: &[Element]) -> bool {
                 | "deletionTimestamp"
                 | "deletionGracePeriodSeconds"
         ),
+        _ => false,
+    }
+}
+
+/// What the server allocates: one of these fields fills in for another, as a default would.
+fn is_allocated(object: &Value, path: &[Element]) -> bool {
+    match path {
+        [Element::Field(spec), Element::Field(field), ..] if spec == "spec" && object["kind"] == "Service" => {
+            matches!(field.as_str(), "clusterIP" | "clusterIPs" | "ipFamilies" | "ipFamilyPolicy")
+        }
         _ => false,
     }
 }

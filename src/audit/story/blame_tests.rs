@@ -126,3 +126,27 @@ fn an_earlier_object_of_the_same_name_is_not_asked_and_an_old_beginning_is_marke
     assert_eq!((fields["metadata.name"].revision, fields["metadata.name"].boundary), (2, false));
     assert!(told(&[kept(7, "old", object("a"))], &events)["metadata.name"].boundary, "it was there before");
 }
+
+#[test]
+fn what_a_binding_brings_is_the_schedulers_and_a_status_is_its_reporters_whatever_the_defaults_are() {
+    let schema = crate::schema::builtin::of_kind("", "v1", "Pod").expect("Pod");
+    let bind = Event {
+        object_ref: Some(crate::audit::event::ObjectReference { subresource: "binding".into(), ..Default::default() }),
+        ..(*event("b", "system:kube-scheduler", "create", Vec::new())).clone()
+    };
+    let events = [event("a", "jane", "create", Vec::new()), Arc::new(bind), event("c", "system:node:n1", "patch", Vec::new())];
+    let made = json!({"kind": "Pod", "metadata": {"uid": "u"}});
+    let mut bound = made.clone();
+    bound["spec"] = json!({"nodeName": "n1"});
+    let mut runs = bound.clone();
+    runs["status"] = json!({"podIP": "10.0.0.1"});
+    runs["metadata"]["managedFields"] = json!([managed("kubelet", "Update", json!({"f:status": {"f:podIP": {}}}))]);
+    let find = |id: &str| events.iter().find(|event| event.audit_id == id).cloned();
+    // An address that stands in podIPs is filled in as a default would be.
+    let is_default = |_: &Value, pointer: &str| pointer == "/status/podIP";
+    let kept = [kept(1, "a", made), kept(2, "b", bound), kept(3, "c", runs)];
+    let blame = blame(&kept, &Facts { schema: &schema, event: &find, is_default: &is_default });
+    let of = |path: &str| blame.fields.iter().find(|field| field.path == path).map(|field| (field.source, field.by.clone()));
+    assert_eq!(of("spec.nodeName"), Some((Source::Scheduler, "kube-scheduler".into())));
+    assert_eq!(of("status.podIP"), Some((Source::Kubelet, "n1".into())));
+}

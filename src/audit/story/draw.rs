@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use unicode_width::UnicodeWidthChar;
+
 use super::actor::Lane;
 use super::sequence::{Arrow, Message, Sequence};
 
@@ -9,6 +11,8 @@ use super::sequence::{Arrow, Message, Sequence};
 const TIME: usize = 11;
 /// The narrowest and the widest lane.
 const LANE: (usize, usize) = (6, 13);
+/// A screen narrower than this has lanes that are narrower still.
+const NARROW: usize = 64;
 /// What the texts should get at least.
 const TEXT: usize = 44;
 
@@ -17,7 +21,9 @@ pub fn draw(sequence: &Sequence, width: Option<usize>) -> String {
     // A party that had no part in it gets no lane.
     let has_part = |lane: &Lane| sequence.messages.iter().any(|message| message.from == *lane || message.to == *lane);
     let lanes: Vec<Lane> = Lane::ALL.into_iter().filter(has_part).collect();
-    let lane = width.map_or(LANE.1, |width| (width.saturating_sub(TIME + TEXT) / lanes.len().max(1)).clamp(LANE.0, LANE.1));
+    let lane = width.map_or(LANE.1, |width| {
+        (width.saturating_sub(TIME + TEXT) / lanes.len().max(1)).clamp(LANE.0 - usize::from(width < NARROW), LANE.1)
+    });
     let mut out = String::new();
     let mut head = " ".repeat(TIME);
     for title in lanes.iter().map(|party| short_title(*party, lane)) {
@@ -35,11 +41,10 @@ pub fn draw(sequence: &Sequence, width: Option<usize>) -> String {
     if sequence.left_out > 0 {
         let _ = writeln!(out, "{:TIME$}… and {} more requests about objects alike", "", sequence.left_out);
     }
-    match sequence.ready_after {
-        Some(after) => writeln!(out, "{:TIME$}{} is ready after {}", "", sequence.subject, elapsed(after)),
-        None => writeln!(out, "{:TIME$}{} is not ready", "", sequence.subject),
+    let end = sequence.ending(elapsed);
+    for part in wrapped(&end, width.map_or(usize::MAX, |width| width.saturating_sub(TIME).max(8))) {
+        let _ = writeln!(out, "{:TIME$}{part}", "");
     }
-    .unwrap_or_default();
     out
 }
 
@@ -50,9 +55,11 @@ fn short_title(lane: Lane, width: usize) -> &'static str {
         (Lane::Client, _) => "cli",
         (Lane::ApiServer, _) => "API",
         (Lane::Controllers, _) => "ctrl",
-        (Lane::Scheduler, _) => "sched",
+        (Lane::Scheduler, _) if width > 5 => "sched",
+        (Lane::Scheduler, _) => "schd",
         (Lane::Kubelet, _) => "klet",
-        (other, _) => other.title(),
+        (Lane::Store, _) => "stor",
+        (Lane::Cri, _) => "CRI",
     }
 }
 
@@ -93,7 +100,8 @@ pub fn elapsed(micros: i64) -> String {
         ..1_000 => format!("+{micros} µs"),
         1_000..1_000_000 => format!("+{:.1} ms", micros as f64 / 1e3),
         1_000_000..600_000_000 => format!("+{:.2} s", micros as f64 / 1e6),
-        _ => format!("+{} min", micros / 60_000_000),
+        600_000_000..3_600_000_000 => format!("+{}m{:02}s", micros / 60_000_000, micros / 1_000_000 % 60),
+        _ => format!("+{}h{:02}m", micros / 3_600_000_000, micros / 60_000_000 % 60),
     }
 }
 
@@ -101,16 +109,28 @@ pub fn elapsed(micros: i64) -> String {
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    while rest.len() > room {
-        let space = rest[..=room].iter().rposition(|c| *c == ' ');
-        let slash = rest[..room].iter().rposition(|c| *c == '/').map(|at| at + 1);
-        let end = [space, slash].into_iter().flatten().max().filter(|end| *end > room / 2);
-        let behind = rest.split_off(end.unwrap_or(room));
+    while fitting(&rest, room) < rest.len() {
+        // How many characters fit; some of them are two columns wide.
+        let fits = fitting(&rest, room);
+        let space = rest[..=fits].iter().rposition(|c| *c == ' ');
+        let slash = rest[..fits].iter().rposition(|c| *c == '/').map(|at| at + 1);
+        let end = [space, slash].into_iter().flatten().max().filter(|end| *end > fits / 2);
+        let behind = rest.split_off(end.unwrap_or(fits));
         lines.push(rest.into_iter().collect());
         rest = behind.into_iter().skip_while(|c| *c == ' ').collect();
     }
     lines.push(rest.into_iter().collect());
     lines
+}
+
+/// How many of these characters have room in so many columns; one at least.
+fn fitting(text: &[char], room: usize) -> usize {
+    let mut used = 0;
+    let fits = text.iter().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= room
+    });
+    fits.count().max(1)
 }
 
 #[cfg(test)]
@@ -135,6 +155,8 @@ mod tests {
     fn a_narrow_terminal_gets_narrow_lanes_and_texts_of_several_lines() {
         let mut told = rollout();
         told.messages[0].text = "create deployments/web: a sentence that is long and goes on".into();
+        let text = draw(&told, Some(60));
+        assert!(text.lines().all(|line| line.chars().count() <= 60) && text.contains(" schd "), "{text}");
         let text = draw(&told, Some(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("sched") && !text.contains('…'), "{text}");
@@ -150,6 +172,6 @@ mod tests {
 
     #[test]
     fn times_are_told_in_the_unit_that_fits() {
-        assert_eq!([0, 1_500, 2_500_000, 1_200_000_000].map(elapsed), ["+0 µs", "+1.5 ms", "+2.50 s", "+20 min"]);
+        assert_eq!([0, 1_500, 2_500_000, 1_207_000_000, 7_260_000_000].map(elapsed), ["+0 µs", "+1.5 ms", "+2.50 s", "+20m07s", "+2h01m"]);
     }
 }

@@ -174,7 +174,7 @@ pub fn explain(event: &Event) -> Explanation {
         summary: summary(event, verdict, authorization.as_ref(), &hops),
         verdict: verdict.to_owned(),
         received: event.request_received_timestamp,
-        took: story.took,
+        took: event.took(),
         verb: event.verb.to_string(),
         request_uri: event.request_uri.clone(),
         user: event.user.clone(),

@@ -21,9 +21,7 @@ pub fn mermaid(sequence: &Sequence) -> String {
         };
         let _ = writeln!(out, "    {}{arrow}{}: {} {}", id(message.from), id(message.to), elapsed(message.after), escape(&message.text));
     }
-    if let Some(after) = sequence.ready_after {
-        let _ = writeln!(out, "    Note over Client,CRI: {} is ready after {}", escape(&sequence.subject), elapsed(after));
-    }
+    let _ = writeln!(out, "    Note over Client,CRI: {}", escape(&sequence.ending(elapsed)));
     out
 }
 

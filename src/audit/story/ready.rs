@@ -14,6 +14,9 @@ fn number(object: &Value, pointer: &str) -> Option<i64> {
 
 /// Whether everything that the object asks for is there. What has no status to wait for is ready when it is written.
 pub fn is_ready(object: &Value) -> bool {
+    if object["metadata"]["deletionTimestamp"].is_string() {
+        return false;
+    }
     let count = |field: &str| number(object, &format!("/status/{field}")).unwrap_or(0);
     let wanted = number(object, "/spec/replicas").unwrap_or(1);
     let observed = match number(object, "/status/observedGeneration") {
@@ -28,7 +31,7 @@ pub fn is_ready(object: &Value) -> bool {
         "ReplicaSet" | "ReplicationController" => observed && count("readyReplicas") == wanted,
         "StatefulSet" => observed && count("updatedReplicas") == wanted && count("readyReplicas") == wanted,
         "DaemonSet" => observed && count("numberReady") == count("desiredNumberScheduled"),
-        "Job" => condition(object, "Complete") || condition(object, "SuccessCriteriaMet"),
+        "Job" => condition(object, "Complete"),
         "Namespace" => object["status"]["phase"] == "Active",
         "PersistentVolumeClaim" => object["status"]["phase"] == "Bound",
         "Node" => condition(object, "Ready"),
@@ -49,6 +52,7 @@ pub fn state(object: &Value) -> String {
             let phase = object["status"]["phase"].as_str().unwrap_or_default().to_owned();
             match (condition(object, "Ready"), object["spec"]["nodeName"].as_str()) {
                 (true, _) => format!("{phase}, Ready"),
+                _ if trouble(object).is_some() => format!("{phase}, {}", trouble(object).unwrap_or_default()),
                 (false, Some(node)) if phase == "Pending" => format!("{phase} on {node}"),
                 _ => phase,
             }
@@ -56,9 +60,34 @@ pub fn state(object: &Value) -> String {
         "Deployment" => format!("{}/{wanted} available", count("availableReplicas")),
         "ReplicaSet" | "StatefulSet" | "ReplicationController" => format!("{}/{wanted} ready", count("readyReplicas")),
         "DaemonSet" => format!("{}/{} ready", count("numberReady"), count("desiredNumberScheduled")),
-        "Job" => format!("{} active, {} succeeded, {} failed", count("active"), count("succeeded"), count("failed")),
+        "Job" => {
+            let ended = ["Complete", "Failed", "Suspended"].into_iter().find(|name| condition(object, name));
+            let ended = ended.map(|name| format!(", {name}")).unwrap_or_default();
+            format!("{} active, {} succeeded, {} failed{ended}", count("active"), count("succeeded"), count("failed"))
+        }
         _ => String::new(),
     }
+}
+
+/// The containers of a Pod's status.
+const CONTAINERS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+
+/// What keeps a Pod from running: no node for it, or a container that waits for more than its turn.
+fn trouble(pod: &Value) -> Option<String> {
+    let said = |what: String, message: &Value| match message.as_str() {
+        Some(message) if !message.is_empty() => format!("{what}: {message}"),
+        _ => what,
+    };
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let unplaced = conditions.into_iter().find(|condition| condition["type"] == "PodScheduled" && condition["status"] == "False");
+    if let Some(condition) = unplaced {
+        return Some(said(condition["reason"].as_str().unwrap_or("not scheduled").to_owned(), &condition["message"]));
+    }
+    CONTAINERS.iter().flat_map(|list| pod["status"][*list].as_array().into_iter().flatten()).find_map(|status| {
+        let waiting = &status["state"]["waiting"];
+        let reason = waiting["reason"].as_str().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
+        Some(said(format!("{} {reason}", status["name"].as_str().unwrap_or_default()), &waiting["message"]))
+    })
 }
 
 /// What the kubelet had its container runtime do between two states of a Pod.
@@ -71,21 +100,36 @@ pub fn runtime_steps(before: Option<&Value>, after: &Value) -> Vec<String> {
     if !address.is_empty() && text(before, "/status/podIP").is_empty() {
         steps.push(format!("RunPodSandbox: {address}"));
     }
-    for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+    for list in CONTAINERS {
         for status in after["status"][list].as_array().into_iter().flatten() {
             let name = status["name"].as_str().unwrap_or_default();
             let was = before["status"][list].as_array().and_then(|all| all.iter().find(|s| s["name"] == name)).unwrap_or(&empty);
-            let (id, known) = (text(status, "/containerID"), text(was, "/containerID"));
+            let (id, before_id) = (text(status, "/containerID"), text(was, "/containerID"));
             if !text(status, "/imageID").is_empty() && text(was, "/imageID").is_empty() {
                 steps.push(format!("PullImage {}", status["image"].as_str().unwrap_or_default()));
             }
-            if !id.is_empty() && id != known {
-                steps.push(format!("CreateContainer, StartContainer {name}"));
+            let waits_for = |status: &Value| text(status, "/state/waiting/reason");
+            if waits_for(status) == "ErrImagePull" && waits_for(was) != "ErrImagePull" {
+                steps.push(format!(
+                    "PullImage {} ✗ {}",
+                    status["image"].as_str().unwrap_or_default(),
+                    text(status, "/state/waiting/message")
+                ));
             }
-            let ended = &status["state"]["terminated"];
-            if ended.is_object() && !was["state"]["terminated"].is_object() {
+            // One that is started again has its end in the state before this one.
+            let ended = [&status["state"]["terminated"], &status["lastState"]["terminated"]].into_iter().find(|ended| ended.is_object());
+            let known = [&was["state"]["terminated"], &was["lastState"]["terminated"]];
+            let is_known = |ended: &Value| known.iter().any(|known| known.is_object() && known["containerID"] == ended["containerID"]);
+            let ended = ended.filter(|ended| !is_known(ended)).map(|ended| {
                 let why = ended["reason"].as_str().unwrap_or_default();
-                steps.push(format!("{name} ended: exit code {} {why}", ended["exitCode"]).trim_end().to_owned());
+                let step = format!("{name} ended: exit code {} {why}", ended["exitCode"]).trim_end().to_owned();
+                (step, ended["containerID"] == id.as_str())
+            });
+            let started = (!id.is_empty() && id != before_id).then(|| format!("CreateContainer, StartContainer {name}"));
+            match ended {
+                Some((ended, true)) => steps.extend(started.into_iter().chain([ended])),
+                Some((ended, false)) => steps.extend([ended].into_iter().chain(started)),
+                None => steps.extend(started),
             }
         }
     }
@@ -122,5 +166,25 @@ mod tests {
         let steps = runtime_steps(Some(&before), &after);
         assert_eq!(steps, ["RunPodSandbox: 10.0.0.1", "PullImage nginx", "CreateContainer, StartContainer web"]);
         assert!(runtime_steps(Some(&after), &after).is_empty());
+    }
+
+    #[test]
+    fn what_keeps_a_pod_from_running_is_said() {
+        let pod = |status: Value| json!({"kind": "Pod", "spec": {"nodeName": "n"}, "status": status});
+        let unplaced = json!({"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]});
+        assert_eq!(state(&pod(unplaced)), "Pending, Unschedulable: 0/3 nodes are available");
+        let waits = |reason: &str| {
+            json!({"phase": "Pending", "containerStatuses": [
+            {"name": "c", "image": "nope", "state": {"waiting": {"reason": reason, "message": "no such image"}}}]})
+        };
+        assert_eq!(state(&pod(waits("ErrImagePull"))), "Pending, c ErrImagePull: no such image");
+        assert_eq!(state(&pod(waits("ContainerCreating"))), "Pending on n");
+        assert_eq!(runtime_steps(None, &pod(waits("ErrImagePull"))), ["PullImage nope ✗ no such image"]);
+        let ran = json!({"status": {"containerStatuses": [{"name": "c", "containerID": "1", "state": {"running": {}}}]}});
+        let again = json!({"status": {"containerStatuses": [{"name": "c", "containerID": "2", "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "containerID": "1"}}}]}});
+        assert_eq!(runtime_steps(Some(&ran), &again), ["c ended: exit code 1 Error", "CreateContainer, StartContainer c"]);
+        assert!(runtime_steps(Some(&again), &again).is_empty());
     }
 }

@@ -68,6 +68,9 @@ pub struct Sequence {
     /// Whether the object became ready, and after how many microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_after: Option<i64>,
+    /// Whether the object is gone now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
     /// The messages in order.
     pub messages: Vec<Message>,
     /// How many requests about further objects of the same kind and owner are not told.
@@ -109,7 +112,7 @@ impl Deed {
     }
 
     /// `Pod web-x`, as watch events name it.
-    fn object(&self) -> String {
+    pub fn object(&self) -> String {
         let object = self.event.object_ref.clone().unwrap_or_default();
         match self.event.trace.as_ref().and_then(|story| story.wrote.as_ref()) {
             Some(wrote) if !wrote.kind.is_empty() => format!("{} {}", wrote.kind, wrote.name),
@@ -145,18 +148,49 @@ impl Deed {
     }
 }
 
-/// Tells the deeds as a sequence; with `ready`, the revision at which the object became ready, no further than that.
-pub fn sequence(subject: &str, mut deeds: Vec<Deed>, ready: Option<u64>, left_out: usize) -> Sequence {
+/// What is known of a story besides its deeds.
+#[derive(Clone, Debug, Default)]
+pub struct Frame {
+    /// What it is about.
+    pub subject: String,
+    /// The revision at which the object became ready.
+    pub ready: Option<u64>,
+    /// Whether what came after that is told too.
+    pub whole: bool,
+    /// Whether the object is gone.
+    pub deleted: bool,
+    /// How many requests about further objects alike are not told.
+    pub left_out: usize,
+    /// What revisions wrote that are no part of the story, but made somebody act: `Pod web-x`, and whether it was new.
+    pub known: HashMap<u64, (String, bool)>,
+}
+
+impl Sequence {
+    /// How it ended, in a sentence.
+    pub fn ending(&self, elapsed: impl Fn(i64) -> String) -> String {
+        let subject = &self.subject;
+        match (self.ready_after, self.deleted) {
+            (Some(after), false) => format!("{subject} is ready after {}", elapsed(after)),
+            (Some(after), true) => format!("{subject} was ready after {}; it is deleted now", elapsed(after)),
+            (None, true) => format!("{subject} is deleted"),
+            (None, false) => format!("{subject} is not ready"),
+        }
+    }
+}
+
+/// Tells the deeds as a sequence, no further than to where the object is ready unless the whole story is wanted.
+pub fn sequence(mut deeds: Vec<Deed>, frame: Frame) -> Sequence {
+    let Frame { subject, ready, whole, deleted, left_out, known } = frame;
     // Revisions are the order of writes; a refused request stands where it was made.
     deeds.sort_by_key(|deed| (deed.received(), deed.revision().unwrap_or(u64::MAX)));
-    if let Some(ready) = ready {
+    if let Some(ready) = ready.filter(|_| !whole) {
         deeds.retain(|deed| deed.revision().is_some_and(|revision| revision <= ready));
     }
     let written = written(&deeds);
     let mut messages = Vec::new();
     let mut told = HashSet::new();
     for deed in &deeds {
-        tell(deed, &written, &mut told, &mut messages);
+        tell(deed, &written, &known, &mut told, &mut messages);
     }
     messages.sort_by_key(|message: &Message| message.at);
     let begin = messages.first().map(|message| message.at).unwrap_or_default();
@@ -164,7 +198,7 @@ pub fn sequence(subject: &str, mut deeds: Vec<Deed>, ready: Option<u64>, left_ou
         message.after = (message.at.as_microsecond()) - begin.as_microsecond();
     }
     let ready_after = ready.and_then(|ready| written.get(&ready)).map(|(_, _, at)| at.as_microsecond() - begin.as_microsecond());
-    Sequence { subject: subject.to_owned(), ready_after, messages, left_out }
+    Sequence { subject, ready_after, deleted, messages, left_out }
 }
 
 /// What each revision wrote, whether it was new, and when it was persisted.
@@ -191,7 +225,13 @@ fn written(deeds: &[Deed]) -> HashMap<u64, (String, bool, Timestamp)> {
     found
 }
 
-fn tell(deed: &Deed, written: &HashMap<u64, (String, bool, Timestamp)>, told: &mut HashSet<(String, u64)>, messages: &mut Vec<Message>) {
+fn tell(
+    deed: &Deed,
+    written: &HashMap<u64, (String, bool, Timestamp)>,
+    known: &HashMap<u64, (String, bool)>,
+    told: &mut HashSet<(String, u64)>,
+    messages: &mut Vec<Message>,
+) {
     let user = deed.event.effective_user().username.as_str();
     let lane = Lane::of(user);
     let who = short(user).to_owned();
@@ -214,10 +254,11 @@ fn tell(deed: &Deed, written: &HashMap<u64, (String, bool, Timestamp)>, told: &m
         && told.insert((user.to_owned(), cause))
     {
         // A cause that is not part of the story is told when its effect came.
-        let (text, at) = match written.get(&cause) {
-            Some((object, true, at)) => (format!("ADDED {object}"), *at),
-            Some((object, false, at)) => (format!("MODIFIED {object}"), *at),
-            None => (format!("revision {cause}"), received),
+        let event = |object: &str, is_new: bool| format!("{} {object}", if is_new { "ADDED" } else { "MODIFIED" });
+        let (text, at) = match (written.get(&cause), known.get(&cause)) {
+            (Some((object, is_new, at)), _) => (event(object, *is_new), *at),
+            (None, Some((object, is_new))) => (event(object, *is_new), received),
+            (None, None) => (format!("revision {cause}"), received),
         };
         let watch = message(at.min(received), Lane::ApiServer, lane, Arrow::Watch, text);
         messages.push(Message { revision: Some(cause), ..watch });
@@ -299,7 +340,7 @@ pub(super) mod tests {
             deed(7, &controller("deployment-controller"), "update", "deployments/status", (15, "Deployment", "web"), Some(14)),
             deed(9, &controller("deployment-controller"), "update", "deployments/status", (99, "Deployment", "web"), Some(15)),
         ];
-        sequence("deployments/web", deeds, Some(15), 0)
+        sequence(deeds, Frame { subject: "deployments/web".into(), ready: Some(15), ..Frame::default() })
     }
 
     #[test]
@@ -337,7 +378,8 @@ pub(super) mod tests {
             deed.event = Arc::new(event);
             deed
         };
-        let told = sequence("x", vec![slow(0, 7, "jane", None), slow(1, 8, "jane", None), slow(5, 9, controller, Some(8))], None, 0);
+        let deeds = vec![slow(0, 7, "jane", None), slow(1, 8, "jane", None), slow(5, 9, controller, Some(8))];
+        let told = sequence(deeds, Frame::default());
         let persisted: Vec<_> = told.messages.iter().filter(|m| m.arrow == Arrow::Persist).map(|m| (m.revision, m.after)).collect();
         assert_eq!(persisted, [(Some(7), 5_000), (Some(8), 5_000), (Some(9), 55_000)]);
         let call = told.messages.iter().position(|m| m.from == Lane::Controllers && m.arrow == Arrow::Call);
@@ -348,7 +390,10 @@ pub(super) mod tests {
     fn one_reconcile_is_told_once_however_many_requests_it_makes() {
         let replicas = "system:serviceaccount:kube-system:replicaset-controller";
         let deeds = (0..3).map(|n| deed(n, replicas, "create", "pods", (20 + n as u64, "Pod", "p"), Some(19))).collect();
-        let told = sequence("x", deeds, None, 0);
+        let known = HashMap::from([(19, ("ReplicaSet r".to_owned(), false))]);
+        let told = sequence(deeds, Frame { known, deleted: true, subject: "x".into(), ..Frame::default() });
+        assert_eq!(told.messages[0].text, "MODIFIED ReplicaSet r", "what it was that made them act is known");
+        assert_eq!(told.ending(|_| String::new()), "x is deleted");
         assert_eq!(told.messages.iter().filter(|message| message.arrow == Arrow::Watch).count(), 1);
         assert_eq!(told.messages.iter().filter(|message| message.arrow == Arrow::Call).count(), 3);
         assert_eq!(told.ready_after, None);

@@ -57,10 +57,7 @@ pub fn svg(sequence: &Sequence) -> String {
         let _ = writeln!(out, "<path class=\"{class}\" fill=\"none\" marker-end=\"url(#a)\" d=\"{path}\"/>");
         let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}</text>", LEFT + lanes * LANE + 10, y + 4, escape(&message.text));
     }
-    let end = match sequence.ready_after {
-        Some(after) => format!("{} is ready after {}", sequence.subject, elapsed(after)),
-        None => format!("{} is not ready", sequence.subject),
-    };
+    let end = sequence.ending(elapsed);
     let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{}\">{}</text>\n</svg>", height - ROW / 3, escape(&end));
     out
 }

@@ -20,9 +20,9 @@ const LONGEST: u64 = 512 << 20;
 const TOLD: usize = 10;
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher audit import /var/log/kubernetes/audit.log   the log of a kube-apiserver
-  usher audit import audit-2026-11-16.log.gz         compressed
-  aws logs filter-log-events … | usher audit import -   an envelope of a cloud, from standard input";
+  usher audit import /var/log/kubernetes/audit.log      the log of a kube-apiserver
+  usher audit import audit-2026-11-16.log.gz            compressed
+  aws logs filter-log-events … | usher audit import -   what a cloud makes of it, from stdin";
 
 /// Read the audit log of another cluster into the archive.
 ///
@@ -48,7 +48,23 @@ impl Import {
         let mut sent = Sent::default();
         let mut piece: Vec<u8> = Vec::new();
         let progress = std::io::stderr().is_terminal();
-        while let Some(events) = source.next().map_err(|e| bad(&e))? {
+        // What was read before the file broke off is kept.
+        let mut broken = None;
+        let mut known = None;
+        loop {
+            let events = match source.next() {
+                Ok(Some(events)) => events,
+                Ok(None) => break,
+                Err(error) => {
+                    broken = Some(bad(&error));
+                    break;
+                }
+            };
+            if known.is_none()
+                && let Some(first) = events.first()
+            {
+                known = Some(is_kept(&client, first).await.unwrap_or(false));
+            }
             for event in events {
                 serde_json::to_writer(&mut piece, &event).map_err(|e| e.to_string())?;
                 piece.push(b'\n');
@@ -68,25 +84,57 @@ impl Import {
         }
         let refused = source.refused + sent.refused;
         source.errors.iter().for_each(|error| eprintln!("usher: {}: {}", self.file.display(), crate::cli::output::harmless(error)));
+        if refused > source.errors.len() as u64 {
+            eprintln!("usher: {}: and {} more", self.file.display(), refused - source.errors.len() as u64);
+        }
+        if known == Some(true) {
+            eprintln!(
+                "usher: {}: the archive had its first event already: what was imported before is there twice now",
+                self.file.display()
+            );
+        }
         let nothing = sent.imported == 0 && refused > 0;
         let none = format!("there are no audit events in {}", self.file.display());
         if self.ask.output != Format::Human {
             let answer = serde_json::json!({"imported": sent.imported, "refused": refused, "lost": sent.lost, "errors": source.errors});
             self.ask.output.write(&answer)?;
-            return if nothing { Err(none) } else { Ok(()) };
+            return match broken {
+                Some(error) => Err(error),
+                None if nothing => Err(none),
+                None => Ok(()),
+            };
         }
-        if nothing {
+        if nothing && broken.is_none() {
             return Err(none);
         }
-        let mut text = format!("imported {} events", sent.imported);
+        let mut text = format!("imported {}", counted(sent.imported, "event"));
         if refused > 0 {
-            text.push_str(&format!(", {refused} lines are no audit events"));
+            text.push_str(&format!(
+                ", {refused} in the file {} no audit {}",
+                if refused == 1 { "is" } else { "are" },
+                if refused == 1 { "event" } else { "events" }
+            ));
         }
         if sent.lost > 0 {
             text.push_str(&format!(", {} could not be kept", sent.lost));
         }
-        crate::cli::output::line(&text)
+        crate::cli::output::line(&text)?;
+        broken.map_or(Ok(()), Err)
     }
+}
+
+fn counted(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// Whether the archive has an event already.
+async fn is_kept(client: &kube::Client, event: &Event) -> Result<bool, String> {
+    if event.audit_id.is_empty() {
+        return Ok(false);
+    }
+    let query = format!("audit-id={}&stage={:?}&limit=1&trace=false", super::encode(&event.audit_id), event.stage);
+    let answer = super::document(client, &format!("/usher/v1/requests?{query}")).await?;
+    Ok(answer["items"].as_array().is_some_and(|items| !items.is_empty()))
 }
 
 /// What the server made of it.
@@ -141,20 +189,17 @@ impl Source {
         self.lines += 1;
         self.read += read as u64;
         let text = String::from_utf8_lossy(&line);
-        let mut parsed = import::line(&text);
+        let mut found = import::line(&text);
         // A document that was written for people begins with a line that is no JSON by itself.
-        if parsed.is_err() && self.lines == 1 && matches!(text.trim(), "[" | "{") {
-            let mut whole = text.into_owned();
-            self.read += self.input.by_ref().take(LONGEST).read_to_string(&mut whole)? as u64;
-            parsed = serde_json::from_str(&whole).map_err(|e| format!("not JSON: {e}")).and_then(import::document);
+        if self.lines == 1 && matches!(text.trim().trim_start_matches('\u{feff}'), "[" | "{") {
+            let mut whole = line;
+            self.read += self.input.by_ref().take(LONGEST).read_to_end(&mut whole)? as u64;
+            found = import::line(&String::from_utf8_lossy(&whole));
         }
-        Ok(Some(parsed.unwrap_or_else(|why| {
-            self.refused += 1;
-            if self.errors.len() < TOLD {
-                self.errors.push(format!("line {}: {why}", self.lines));
-            }
-            Vec::new()
-        })))
+        self.refused += found.refused.len() as u64;
+        let room = TOLD.saturating_sub(self.errors.len());
+        self.errors.extend(found.refused.iter().take(room).map(|why| format!("line {}: {why}", self.lines)));
+        Ok(Some(found.events))
     }
 }
 
@@ -193,5 +238,9 @@ mod tests {
         assert_eq!(read(list.into_bytes()).0, 2);
         let envelope = serde_json::to_string_pretty(&serde_json::json!({"events": [{"message": LINE}]})).unwrap();
         assert_eq!(read(envelope.into_bytes()).0, 1);
+        let list = serde_json::to_string_pretty(&serde_json::json!([value, {"a": 1}, value])).unwrap();
+        let (events, refused, errors) = read(list.into_bytes());
+        assert_eq!((events, refused), (2, 1));
+        assert_eq!(errors, ["line 1: [1]: neither an audit event nor an envelope of one"]);
     }
 }

@@ -8,7 +8,7 @@ mod stats;
 mod tail;
 mod what_if;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 
 use super::client::{Reach, block_on, sentence};
@@ -17,11 +17,11 @@ use super::output::Format;
 pub(super) const EXAMPLES: &str = "Examples:
   usher audit tail --decision forbid                          what is refused, as it happens
   usher audit query --resource pods --verb delete --since 1h  who deleted Pods
-  usher audit query --filter 'event.responseStatus.code >= 500 && event.userAgent.startsWith(\"helm\")'
-  usher audit stats --since 10m                               who asks most, who is denied, what is slow
+  usher audit query --filter 'event.verb == \"create\" && event.userAgent.startsWith(\"helm\")'
+  usher audit stats --since 10m                               who asks most, what is slow
   usher audit rbac --user jane | kubectl apply -f -           the smallest roles for what jane does
   usher audit import audit.log.gz                             the audit log of another cluster
-  usher audit what-if --policy policy.yaml --since 1d         what an audit policy would have recorded";
+  usher audit what-if --policy policy.yaml --since 1d         what a policy would have had";
 
 /// What to ask.
 #[derive(Debug, Subcommand)]
@@ -70,7 +70,7 @@ pub struct Which {
     /// The verb, or several: get,list
     #[arg(long)]
     verb: Option<String>,
-    /// The resource: pods, pods/log, pods/*, */status, *
+    /// The resource, as kubectl takes it: pods, po, deployments.apps; or pods/log, pods/*, */status, *
     #[arg(long)]
     resource: Option<String>,
     /// The API group; empty for the core group
@@ -94,11 +94,11 @@ pub struct Which {
     /// An admission webhook, or its configuration, that had a say
     #[arg(long)]
     webhook: Option<String>,
-    /// Not before: a time (2026-05-01T12:00:00Z) or so long ago (10m, 2d)
-    #[arg(long, value_name = "TIME")]
+    /// Not before: a time (2026-05-01T12:00:00Z), a date, or so long ago (10m, 2d)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
-    /// Before: a time, or so long ago
-    #[arg(long, value_name = "TIME")]
+    /// Before: a time, a date, or so long ago
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
     /// The request's Audit-ID
     #[arg(long, value_name = "ID")]
@@ -169,6 +169,22 @@ pub struct Ask {
     /// How to write it
     #[arg(long, short, value_enum, default_value_t)]
     output: Format,
+}
+
+/// How requests are written, one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Rows {
+    /// For people
+    #[default]
+    Human,
+    /// For people, with Audit-IDs
+    Wide,
+    /// One JSON document
+    Json,
+    /// YAML documents
+    Yaml,
+    /// One JSON document a line
+    Jsonl,
 }
 
 /// A document of the server.

@@ -3,15 +3,14 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use similar::{ChangeTag, TextDiff};
 
 use super::{Ask, document, encode};
-use crate::audit::rbac::{granted, permissions};
+use crate::audit::permissions::{covers, granted, permissions};
 use crate::cli::output::{self, Format, Ink, Screen};
 
 pub(super) const EXAMPLES: &str = "Examples:
-  usher audit rbac --user jane                                     the roles, and how they differ from what jane has
-  usher audit rbac --user system:serviceaccount:ops:bot --any-name  for a program whose objects change their names
+  usher audit rbac --user jane                                       roles, and what jane has now
+  usher audit rbac --user system:serviceaccount:ops:bot --any-name   where names change
   usher audit rbac --user jane --only-allowed | kubectl apply -f -";
 
 /// Write the smallest roles that allow what a user was seen to do.
@@ -24,10 +23,10 @@ pub struct Rbac {
     #[arg(long)]
     name: Option<String>,
     /// Not before: a time or so long ago (2d)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
     /// Before: a time or so long ago
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
     /// Leave out what was forbidden
     #[arg(long)]
@@ -62,18 +61,25 @@ impl Rbac {
         let everybodys = |group: &str| matches!(group, "system:authenticated" | "system:serviceaccounts" | "system:unauthenticated");
         let groups = answer["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let groups = groups.filter(|group| self.include_default || !everybodys(group)).map(str::to_owned).collect();
-        let now = granted(&self.user, &groups, &everything(&client).await?);
-        let diff = Differences::between(&now, &roles);
+        // Whoever may not read roles gets those that follow from the log all the same.
+        let diff = everything(&client).await.map(|now| Differences::between(&granted(&self.user, &groups, &now), &roles));
         match self.ask.output {
             Format::Human | Format::Yaml => {
                 let screen = Screen::stdout();
                 let documents: Vec<String> = roles.iter().map(crate::api::yaml::write).collect();
                 let notes = answer["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 let notes: String = notes.map(|note| screen.paint(Ink::Bad, &format!("# Note: {note}.")) + "\n").collect();
-                output::print(&format!("{}{notes}{}", diff.comment(&self.user, &screen), documents.join("---\n")))
+                let comment = match &diff {
+                    Ok(diff) => diff.comment(&self.user, &screen),
+                    Err(why) => format!("# What {} has now is not known: {}.\n", self.user, output::harmless(why).replace('\n', " ")),
+                };
+                output::print(&format!("{comment}{notes}{}", documents.join("---\n")))
             }
-            format => format.write(&json!({"kind": "List", "apiVersion": "v1", "items": roles,
-                "missing": diff.missing, "unused": diff.unused, "notes": answer["notes"]})),
+            format => {
+                let diff = diff?;
+                format.write(&json!({"kind": "List", "apiVersion": "v1", "items": roles,
+                    "missing": diff.missing, "unused": diff.unused, "notes": answer["notes"]}))
+            }
         }
     }
 }
@@ -93,34 +99,56 @@ async fn everything(client: &kube::Client) -> Result<Vec<Value>, String> {
     Ok(all)
 }
 
+/// What becomes of a permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    Both,
+    Missing,
+    Unused,
+}
+
 /// What a user lacks, and what they have and do not use.
 struct Differences {
-    lines: Vec<(ChangeTag, String)>,
+    lines: Vec<(Sign, String)>,
     missing: Vec<String>,
     unused: Vec<String>,
 }
 
 impl Differences {
     fn between(now: &[Value], wanted: &[Value]) -> Differences {
-        let text = |roles: &[Value]| permissions(roles).into_iter().map(|line| line + "\n").collect::<String>();
-        let (now, wanted) = (text(now), text(wanted));
-        let diff = TextDiff::from_lines(&now, &wanted);
-        let changes = diff.iter_all_changes();
-        let lines: Vec<(ChangeTag, String)> = changes.map(|change| (change.tag(), change.value().trim_end().to_owned())).collect();
-        let of = |tag: ChangeTag| lines.iter().filter(|line| line.0 == tag).map(|line| line.1.clone()).collect();
-        Differences { missing: of(ChangeTag::Insert), unused: of(ChangeTag::Delete), lines }
+        let (now, wanted) = (permissions(now), permissions(wanted));
+        let mut lines: Vec<(Sign, String)> = Vec::new();
+        for line in now.union(&wanted) {
+            let wider = || now.iter().find(|given| covers(given, line));
+            lines.push(match (now.contains(line), wanted.contains(line)) {
+                (true, true) => (Sign::Both, line.clone()),
+                (true, false) => (Sign::Unused, line.clone()),
+                // What a wider one gives already is not missing.
+                _ => match wider() {
+                    Some(given) => (Sign::Both, format!("{line} (now by {given})")),
+                    None => (Sign::Missing, line.clone()),
+                },
+            });
+        }
+        let of = |sign: Sign| lines.iter().filter(|line| line.0 == sign).map(|line| line.1.clone()).collect();
+        Differences { missing: of(Sign::Missing), unused: of(Sign::Unused), lines }
     }
 
     fn comment(&self, user: &str, screen: &Screen) -> String {
-        let mut out = format!("# What {user} has now (-), and what these roles give (+):\n");
+        let mut out = format!("# What {user} has now and these roles leave out (-),\n# and what they add to it (+):\n");
         for (tag, line) in &self.lines {
             let (sign, ink) = match tag {
-                ChangeTag::Equal => (' ', Ink::Faint),
-                ChangeTag::Insert => ('+', Ink::Good),
-                ChangeTag::Delete => ('-', Ink::Bad),
+                Sign::Both => (' ', Ink::Faint),
+                Sign::Missing => ('+', Ink::Good),
+                Sign::Unused => ('-', Ink::Bad),
             };
-            out.push_str(&screen.paint(ink, &format!("# {sign} {line}")));
-            out.push('\n');
+            // What goes on in the next line is a comment there too.
+            let room = Screen { width: screen.width.map(|width| width.saturating_sub(4)), colour: false };
+            for (number, part) in output::hang(line, 4, &room).lines().enumerate() {
+                let sign = if number == 0 { sign } else { ' ' };
+                out.push_str(&screen.paint(ink, &format!("# {sign} {part}")));
+                out.push('\n');
+            }
         }
         out
     }
@@ -133,13 +161,16 @@ mod tests {
     #[test]
     fn the_difference_is_told_permission_by_permission_in_comments() {
         let role = |verbs: &[&str]| json!({"kind": "ClusterRole", "metadata": {"name": "x"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]});
-        let diff = Differences::between(&[role(&["*", "get"])], &[role(&["get", "list"])]);
+        let diff = Differences::between(&[role(&["delete", "get"])], &[role(&["get", "list"])]);
         assert_eq!(
             (diff.missing.as_slice(), diff.unused.as_slice()),
-            (&["cluster: list pods".to_owned()][..], &["cluster: * pods".to_owned()][..])
+            (&["cluster: list pods".to_owned()][..], &["cluster: delete pods".to_owned()][..])
         );
         let text = diff.comment("jane", &Screen { width: None, colour: false });
         assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
-        assert!(text.contains("# - cluster: * pods\n#   cluster: get pods\n# + cluster: list pods\n"), "{text}");
+        assert!(text.contains("# - cluster: delete pods\n#   cluster: get pods\n# + cluster: list pods\n"), "{text}");
+        let wider = Differences::between(&[role(&["*"])], &[role(&["get"])]);
+        assert_eq!((wider.missing.len(), wider.unused.as_slice()), (0, &["cluster: * pods".to_owned()][..]));
+        assert!(wider.comment("jane", &Screen { width: None, colour: false }).contains("#   cluster: get pods (now by cluster: * pods)\n"));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::audit::Event;
 use crate::audit::facets::judges;
-use crate::cli::output::{Ink, Screen, cut, span};
+use crate::cli::output::{Ink, Screen, cut, length, pad, span};
 
 /// How wide the columns are that do not give way.
 const TIME: usize = 24;
@@ -10,41 +10,46 @@ const SHORT_TIME: usize = 12;
 const CODE: usize = 4;
 const TOOK: usize = 6;
 const VERB: usize = 16;
+/// How long an Audit-ID is, nearly always.
+const ID: usize = 36;
 /// A screen narrower than this shows the time of day alone.
 const NARROW: usize = 110;
+/// A screen of this width has room for Audit-IDs.
+const WIDE: usize = 160;
 
-/// The widths of what does give way.
+/// How wide everything is that is not the same everywhere.
 #[derive(Clone, Copy, Debug)]
-struct Widths {
+struct Layout {
     time: usize,
     user: usize,
+    verb: usize,
+    id: bool,
     what: usize,
 }
 
-impl Widths {
-    fn of(screen: &Screen) -> Widths {
-        let Some(width) = screen.width else { return Widths { time: TIME, user: 30, what: usize::MAX } };
-        let time = if width < NARROW { SHORT_TIME } else { TIME };
-        let verb = if width < NARROW { 8 } else { VERB };
-        let rest = width.saturating_sub(time + CODE + TOOK + verb + 5);
+impl Layout {
+    fn of(screen: &Screen, wide: bool) -> Layout {
+        let Some(width) = screen.width else { return Layout { time: TIME, user: 30, verb: VERB, id: wide, what: usize::MAX } };
+        let (time, verb) = if width < NARROW { (SHORT_TIME, 8) } else { (TIME, VERB) };
+        let id = wide || width >= WIDE;
+        let rest = width.saturating_sub(time + CODE + TOOK + verb + 5 + if id { ID + 1 } else { 0 });
         let user = (rest * 2 / 5).clamp(8, 40);
-        Widths { time, user, what: rest.saturating_sub(user).max(8) }
+        Layout { time, user, verb, id, what: rest.saturating_sub(user).max(8) }
     }
 }
 
 /// The headings.
-pub fn heading(screen: &Screen) -> String {
-    let Widths { time, user, .. } = Widths::of(screen);
-    let verb = if time == SHORT_TIME { 8 } else { VERB };
-    let text = format!("{:time$} {:CODE$} {:>TOOK$} {:user$} {:verb$} {}", "TIME", "CODE", "TOOK", "USER", "VERB", "WHAT");
+pub fn heading(screen: &Screen, wide: bool) -> String {
+    let Layout { time, user, verb, id, .. } = Layout::of(screen, wide);
+    let id = if id { format!("{:ID$} ", "AUDIT-ID") } else { String::new() };
+    let text = format!("{:time$} {:CODE$} {:>TOOK$} {:user$} {:verb$} {id}{}", "TIME", "CODE", "TOOK", "USER", "VERB", "WHAT");
     screen.paint(Ink::Heading, &text)
 }
 
 /// The line of an event.
-pub fn line(event: &Event, screen: &Screen) -> String {
-    let widths = Widths::of(screen);
-    let verb = if widths.time == SHORT_TIME { 8 } else { VERB };
-    let time = event.request_received_timestamp.map(|time| match widths.time == SHORT_TIME {
+pub fn line(event: &Event, screen: &Screen, wide: bool) -> String {
+    let layout = Layout::of(screen, wide);
+    let time = event.request_received_timestamp.map(|time| match layout.time == SHORT_TIME {
         true => time.strftime("%H:%M:%S%.3f").to_string(),
         false => format!("{time:.3}"),
     });
@@ -52,24 +57,22 @@ pub fn line(event: &Event, screen: &Screen) -> String {
         0 => String::from("-"),
         code => code.to_string(),
     };
-    let short = |name: &str| if screen.width.is_some() { shortened(name, widths.user) } else { name.to_owned() };
+    let short = |name: &str| if screen.width.is_some() { shortened(name, layout.user) } else { name.to_owned() };
     let user = match &event.impersonated_user {
         Some(other) => format!("{} as {}", event.user.username, other.username),
         None => short(&event.user.username),
     };
-    let padded = |text: &str, width: usize| {
-        // Without a screen nothing is cut.
-        let text = if screen.width.is_some() { cut(text, width) } else { cut(text, usize::MAX) };
-        format!("{text:width$}")
-    };
+    // Without a screen nothing is cut.
+    let padded = |text: &str, width: usize| if screen.width.is_some() { pad(text, width) } else { pad(text, width.max(length(text))) };
+    let id = if layout.id { format!("{} ", pad(&event.audit_id, ID.max(length(&event.audit_id)))) } else { String::new() };
     format!(
-        "{} {} {:>TOOK$} {} {} {}",
-        screen.paint(Ink::Faint, &padded(&time.unwrap_or_default(), widths.time)),
+        "{} {} {:>TOOK$} {} {} {id}{}",
+        screen.paint(Ink::Faint, &padded(&time.unwrap_or_default(), layout.time)),
         screen.paint(Ink::of_code(event.code()), &padded(&code, CODE)),
         span(event.took()),
-        screen.paint(Ink::Name, &padded(&user, widths.user)),
-        padded(&event.verb, verb),
-        cut(&what(event), widths.what),
+        screen.paint(Ink::Name, &padded(&user, layout.user)),
+        padded(&event.verb, layout.verb),
+        cut(&what(event), layout.what),
     )
 }
 
@@ -80,7 +83,7 @@ fn shortened(name: &str, room: usize) -> String {
         Some(_) => &name["system:serviceaccount:".len()..],
         None => name.strip_prefix("system:").unwrap_or(name),
     };
-    if name.chars().count() <= room { name.to_owned() } else { tail.to_owned() }
+    if length(name) <= room { name.to_owned() } else { tail.to_owned() }
 }
 
 /// What a request was about, and why it failed if it did.
@@ -137,15 +140,20 @@ mod tests {
     #[test]
     fn a_line_fits_the_screen_and_shows_all_without_one() {
         for width in [60, 80, 120, 200] {
-            let text = line(&event(), &Screen { width: Some(width), colour: false });
-            assert!(text.chars().count() <= width, "{width}: {text}");
+            let text = line(&event(), &Screen { width: Some(width), colour: false }, false);
+            assert!(length(&text) <= width, "{width}: {text}");
         }
-        let text = line(&event(), &Screen { width: Some(80), colour: false });
+        let text = line(&event(), &Screen { width: Some(80), colour: false }, false);
         assert!(text.contains(" replicaset-contro… create "), "{text}");
-        let text = line(&event(), &Screen { width: None, colour: false });
+        let text = line(&event(), &Screen { width: None, colour: false }, false);
         assert_eq!(
             text,
             "2026-05-01T12:00:00.123Z 403   2.0ms system:serviceaccount:kube-system:replicaset-controller create           deployments.apps/scale default/web — not today"
         );
+        let mut known = event();
+        known.audit_id = "0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc".into();
+        let wide = |width| line(&known, &Screen { width, colour: false }, true);
+        assert!(wide(None).contains(&known.audit_id) && wide(Some(120)).contains(&known.audit_id), "{}", wide(Some(120)));
+        assert!(length(&wide(Some(120))) <= 120 && heading(&Screen { width: Some(120), colour: false }, true).contains(" AUDIT-ID "));
     }
 }

@@ -16,13 +16,13 @@ pub(super) const EXAMPLES: &str = "Examples:
 /// Count the requests that are kept.
 #[derive(Debug, Args)]
 pub struct Stats {
-    #[command(flatten)]
-    which: Which,
     /// How many of everything are named
     #[arg(long, default_value_t = 10)]
     top: usize,
     #[command(flatten)]
     ask: Ask,
+    #[command(flatten)]
+    which: Which,
 }
 
 impl Stats {
@@ -43,7 +43,7 @@ fn render(stats: &Counted, screen: &Screen) -> String {
         (Some(since), Some(until)) => format!(" from {since:.0} to {until:.0}"),
         _ => String::new(),
     };
-    let _ = writeln!(out, "{} requests{window}", stats.requests);
+    out.push_str(&output::hang(&format!("{} requests{window}", stats.requests), 2, screen));
     let kept = &stats.archive;
     let lost = if kept.lost > 0 { format!(", {} lost", kept.lost) } else { String::new() };
     let _ = writeln!(out, "The archive has {} records, {}{lost}.", kept.records, bytes(kept.bytes));
@@ -68,6 +68,8 @@ fn render(stats: &Counted, screen: &Screen) -> String {
         ]);
     }
     section("Denied", if denied.is_empty() { String::new() } else { denied.render(screen) });
+    // Where there is no room for whole Audit-IDs their beginning will do.
+    let is_narrow = screen.width.is_some_and(|width| width < 100);
     let mut slow = Table::new(&["TOOK", "CODE", "USER", "VERB", "WHAT", "AUDIT-ID"]).whole(5);
     for request in &stats.slow {
         let code = Cell::ink(request.code, Ink::of_code(request.code));
@@ -78,7 +80,7 @@ fn render(stats: &Counted, screen: &Screen) -> String {
             user,
             verb,
             request.request_uri.as_str().into(),
-            request.audit_id.as_str().into(),
+            if is_narrow { request.audit_id.get(..8).unwrap_or(&request.audit_id).into() } else { request.audit_id.as_str().into() },
         ]);
     }
     section("Slow", if slow.is_empty() { String::new() } else { slow.render(screen) });
@@ -102,7 +104,7 @@ fn counts(headings: &[&'static str], counts: &[Count], screen: &Screen) -> Strin
 }
 
 fn judged(judged: &[Judged], screen: &Screen) -> String {
-    let mut table = Table::new(&["", "REQUESTS", "VERDICTS"]);
+    let mut table = Table::new(&["", "TIMES", "VERDICTS"]);
     for judged in judged {
         let verdicts: Vec<String> = judged.verdicts.iter().map(|(verdict, count)| format!("{verdict} {count}")).collect();
         table.row([Cell::ink(&judged.name, Ink::Name), Cell::number(judged.requests), verdicts.join(", ").into()]);

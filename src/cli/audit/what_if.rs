@@ -24,10 +24,10 @@ pub struct WhatIf {
     #[arg(long)]
     user: Option<String>,
     /// Not before: a time (2026-05-01T12:00:00Z) or so long ago (10m, 2d)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
     /// Before: a time, or so long ago
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
     #[command(flatten)]
     ask: Ask,
@@ -56,19 +56,19 @@ impl WhatIf {
 fn render(outcome: &Outcome, screen: &Screen) -> String {
     let mut out = String::new();
     let total = &outcome.total;
-    let _ =
-        writeln!(out, "Of {} requests the policy would have recorded {} events, {}.", outcome.requests, total.events, bytes(total.bytes));
+    let mut say = |text: &str| out.push_str(&output::hang(text, 0, screen));
+    say(&format!("Of {} requests the policy would have recorded {} events, {}.", outcome.requests, total.events, bytes(total.bytes)));
     if let (Some(from), Some(to)) = (outcome.since, outcome.until) {
         let seconds = to.duration_since(from).as_secs_f64();
         // Less than a minute says nothing about a day.
         if seconds >= 60.0 {
             let day = 86_400.0 / seconds;
             let (events, size) = ((total.events as f64 * day) as u64, bytes((total.bytes as f64 * day) as u64));
-            let _ = writeln!(out, "They came from {from:.0} to {to:.0}; a day like that has {events} events, {size}.");
+            say(&format!("They came from {from:.0} to {to:.0}; a day like that has {events} events, {size}."));
         }
     }
     if outcome.missing_bodies > 0 {
-        let _ = writeln!(out, "{} bodies that it wants were not kept: the volume is larger than that.", outcome.missing_bodies);
+        say(&format!("{} bodies that it wants were not kept: the volume is larger than that.", outcome.missing_bodies));
     }
     let mut rules = Table::new(&["RULE", "LEVEL", "REQUESTS", "EVENTS", "VOLUME"]);
     for (number, rule) in outcome.rules.iter().enumerate().filter(|(_, rule)| rule.requests > 0 || rule.volume.events > 0) {

@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::Request;
 use serde_json::json;
 
-use super::requests::{archive, asked, caught_up};
+use super::requests::{archive, asked, caught_up, resource};
 use crate::api::representation::{Representation, respond_value};
 use crate::audit::archive::Order;
 use crate::audit::rbac::{Options, Usage, role_name};
@@ -46,6 +46,7 @@ impl Question {
                 "onlyAllowed" => question.options.only_allowed = flag()?,
                 "includeDefault" => question.options.include_default = flag()?,
                 "timeout" => {}
+                "resource" => resource(gateway, &mut question.filter, &value),
                 other => {
                     if !question.filter.set(other, &value, gateway.api.clock.now()).map_err(Status::bad_request)? {
                         let known = Filter::PARAMETERS.join(", ");
@@ -61,7 +62,7 @@ impl Question {
 /// `GET /usher/v1/rbac?user=`: a List of roles and bindings, and the groups that the user was seen with.
 pub async fn roles(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refused> {
     let Question { filter, name, options } = Question::read(gateway, query)?;
-    let user = filter.user.clone().ok_or_else(|| Status::bad_request("say whose: user="))?;
+    let user = filter.user.clone().filter(|user| !user.is_empty()).ok_or_else(|| Status::bad_request("say whose: user="))?;
     caught_up(gateway).await;
     let archive = archive(gateway).clone();
     let usage = asked(move || {

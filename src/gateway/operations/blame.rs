@@ -58,11 +58,13 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
     Ok(respond_value(200, &answer, Representation::JSON)?)
 }
 
-/// Takes a field out of an object; items of lists stay, since the others would move up.
+/// Takes a field out of an object; an item of a list together with the list, since the others would move up.
 fn remove(object: &mut Value, pointer: &str) {
     let Some((parent, field)) = pointer.rsplit_once('/') else { return };
-    if let Some(Value::Object(fields)) = object.pointer_mut(parent) {
-        fields.remove(&field.replace("~1", "/").replace("~0", "~"));
+    match object.pointer_mut(parent) {
+        Some(Value::Object(fields)) => drop(fields.remove(&field.replace("~1", "/").replace("~0", "~"))),
+        Some(Value::Array(_)) => remove(object, parent),
+        _ => {}
     }
 }
 
@@ -71,10 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_removed_and_an_item_is_not() {
-        let mut object = json!({"a": {"b/c": 1, "d": [1]}});
+    fn a_field_is_removed_alone_and_an_item_with_its_list() {
+        let mut object = json!({"a": {"b/c": 1, "d": [1, 2], "e": [{"f": 1, "g": 2}]}});
         remove(&mut object, "/a/b~1c");
         remove(&mut object, "/a/d/0");
-        assert_eq!(object, json!({"a": {"d": [1]}}));
+        remove(&mut object, "/a/e/0/f");
+        assert_eq!(object, json!({"a": {"e": [{"g": 2}]}}));
     }
 }

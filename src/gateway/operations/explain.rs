@@ -34,7 +34,10 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
 
 async fn by_id(gateway: &Gateway, question: &Question, audit_id: &str) -> Result<Arc<Event>, Refused> {
     let unknown = || Status::new(404, "NotFound", format!("no request with the Audit-ID {audit_id:?} is recorded"));
-    let event = records::one(gateway, audit_id).await.ok_or_else(|| Refused(unknown()))?;
+    let event = match records::one(gateway, audit_id).await {
+        Some(event) => event,
+        None => records::beginning_with(gateway, audit_id).await?.ok_or_else(|| Refused(unknown()))?,
+    };
     if let Some((object, is_collection)) = about(&event) {
         question.may(gateway, if is_collection { "list" } else { "get" }, &object).await?;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -15,11 +15,11 @@ use super::subject::{Question, Subject};
 use crate::api::convert;
 use crate::api::read::{key, store_error};
 use crate::api::representation::{Representation, respond_value};
+use crate::audit::filter::moment;
 use crate::audit::story::fields::{Difference, diff, redact_secret};
 use crate::audit::story::ownership::owners;
 use crate::gateway::Gateway;
 use crate::gateway::layers::Refused;
-use crate::gateway::layers::deadline::parse_duration;
 use crate::object::Object;
 use crate::status::Status;
 use crate::store::{At, Change, Error, Range, Revision};
@@ -182,12 +182,8 @@ impl Moment {
         if let Ok(revision) = text.parse() {
             return Ok(Moment::Revision(revision));
         }
-        if let Ok(time) = text.parse() {
-            return Ok(Moment::Time(time));
-        }
-        let ago = parse_duration(text.trim_end_matches(" ago")).and_then(|ago| SignedDuration::try_from(ago).ok());
-        let then = ago.and_then(|ago| now.checked_sub(ago).ok());
-        then.map(Moment::Time)
+        moment(text, now)
+            .map(Moment::Time)
             .ok_or_else(|| format!("at takes a revision, a time such as 2030-01-31T12:00:00Z, or how long ago such as 10m, not {text:?}"))
     }
 }
@@ -225,6 +221,8 @@ mod tests {
         assert_eq!(parse("42"), Ok(Moment::Revision(42)));
         assert_eq!(parse("2030-01-01T00:00:00Z"), Ok(Moment::Time("2030-01-01T00:00:00Z".parse().expect("a time"))));
         assert_eq!(parse("1h30m"), Ok(Moment::Time("2030-01-31T10:30:00Z".parse().expect("a time"))));
+        assert_eq!(parse("2d"), Ok(Moment::Time("2030-01-29T12:00:00Z".parse().expect("a time"))));
+        assert_eq!(parse("2030-01-30"), Ok(Moment::Time("2030-01-30T00:00:00Z".parse().expect("a time"))));
         assert!(parse("yesterday").is_err() && parse("-5").is_err());
     }
 }

@@ -10,7 +10,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{HeaderValue, Request, header};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 
@@ -50,7 +49,8 @@ struct Question {
 }
 
 impl Question {
-    fn read(query: &str, now: Timestamp) -> Result<Question, Status> {
+    fn read(gateway: &Gateway, query: &str) -> Result<Question, Status> {
+        let now = gateway.api.clock.now();
         let mut question =
             Question { filter: Filter::default(), limit: LIMIT, order: Order::default(), top: TOP, follow: false, trace: true };
         for (key, value) in query_pairs(query) {
@@ -68,6 +68,7 @@ impl Question {
                 "follow" => question.follow = value.parse().map_err(|_| bad("true or false"))?,
                 "trace" => question.trace = value.parse().map_err(|_| bad("true or false"))?,
                 "timeout" => {}
+                "resource" => resource(gateway, &mut question.filter, &value),
                 other => {
                     if !question.filter.set(other, &value, now).map_err(Status::bad_request)? {
                         let known = Filter::PARAMETERS.join(", ");
@@ -80,6 +81,20 @@ impl Question {
             question.limit = usize::MAX;
         }
         Ok(question)
+    }
+}
+
+/// Takes a resource by any of the names that kubectl takes: `deploy`, `Deployment`, `deployments.apps`. What the server does not
+/// serve is taken as it is: the records may be of another cluster.
+pub fn resource(gateway: &Gateway, filter: &mut Filter, word: &str) {
+    let (name, subresource) = word.split_once('/').unwrap_or((word, ""));
+    let Some(found) = gateway.api.registry.table().resolve(name) else {
+        filter.resource = Some(word.to_owned());
+        return;
+    };
+    filter.resource = Some(if subresource.is_empty() { found.plural.to_string() } else { format!("{}/{subresource}", found.plural) });
+    if name.contains('.') {
+        filter.group = Some(found.group.to_string());
     }
 }
 
@@ -153,7 +168,7 @@ pub async fn caught_up(gateway: &Gateway) {
 
 /// `GET /usher/v1/requests`.
 pub async fn list(gateway: &Arc<Gateway>, query: &str, accept: &str) -> Result<Response, Refused> {
-    let question = Question::read(query, gateway.api.clock.now())?;
+    let question = Question::read(gateway, query)?;
     let framing = Framing::of(accept);
     if question.follow {
         return match framing {
@@ -184,10 +199,12 @@ fn follow(gateway: &Gateway, question: Question, framing: Framing) -> impl Strea
     let live = archive(gateway).follow();
     let stop = gateway.api.shutdown.clone();
     futures::stream::unfold((live, stop, question), move |(mut live, stop, question)| async move {
+        // What is filtered out is no sign of life.
+        let mut silence = std::pin::pin!(tokio::time::sleep(HEARTBEAT));
         loop {
             let row = tokio::select! {
                 () = stop.cancelled() => return None,
-                () = tokio::time::sleep(HEARTBEAT) => framing.heartbeat(),
+                () = &mut silence => framing.heartbeat(),
                 next = live.recv() => match next {
                     Ok(event) if question.filter.matches(&event) => framing.row(&json_of(&event, question.trace)?, true),
                     Ok(_) => continue,
@@ -224,7 +241,7 @@ pub async fn get(gateway: &Arc<Gateway>, id: &str) -> Result<Response, Refused> 
 
 /// `GET /usher/v1/stats`.
 pub async fn stats(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refused> {
-    let question = Question::read(query, gateway.api.clock.now())?;
+    let question = Question::read(gateway, query)?;
     if question.filter.expression.is_some() {
         return Err(Status::bad_request("statistics are counted from columns; filter, a CEL expression, is for requests").into());
     }
@@ -291,17 +308,11 @@ struct Import {
 impl Import {
     fn line(&mut self, line: &[u8]) {
         self.lines += 1;
-        match import::line(&String::from_utf8_lossy(line)) {
-            Ok(events) => {
-                self.imported += events.len() as u64;
-                self.events.extend(events);
-            }
-            Err(why) => {
-                self.refused += 1;
-                if self.errors.len() < TOLD {
-                    self.errors.push(format!("line {}: {why}", self.lines));
-                }
-            }
-        }
+        let found = import::line(&String::from_utf8_lossy(line));
+        self.imported += found.events.len() as u64;
+        self.events.extend(found.events);
+        self.refused += found.refused.len() as u64;
+        let room = TOLD.saturating_sub(self.errors.len());
+        self.errors.extend(found.refused.iter().take(room).map(|why| format!("line {}: {why}", self.lines)));
     }
 }

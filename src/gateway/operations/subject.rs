@@ -7,6 +7,7 @@ use axum::body::Body;
 use http::Request;
 use serde_json::Value;
 
+use super::records;
 use crate::api::convert;
 use crate::api::read::{key, store_error};
 use crate::audit::event::ObjectReference;
@@ -153,8 +154,17 @@ impl Subject {
     /// Its kept changes, oldest first; at least one.
     pub async fn history(&self, gateway: &Gateway) -> Result<Vec<Change>, Refused> {
         let changes = gateway.api.state.store().history(&self.key()).await.map_err(store_error)?;
+        if !changes.is_empty() {
+            return Ok(changes);
+        }
+        // An object of another cluster is known from its records alone.
+        let changes = records::states(gateway, self).await;
         if changes.is_empty() {
-            return Err(Status::not_found(&self.resource.group, &self.resource.plural, &self.name).into());
+            let mut status = Status::not_found(&self.resource.group, &self.resource.plural, &self.name);
+            if !self.namespace.is_empty() {
+                status.message.push_str(&format!(" in the namespace {:?}", self.namespace));
+            }
+            return Err(status.into());
         }
         Ok(changes)
     }

@@ -14,11 +14,12 @@ use super::explain::about;
 use super::records;
 use super::subject::{Question, Subject};
 use crate::api::representation::{Representation, respond_value};
-use crate::audit::story::sequence::{Deed, Sequence, sequence};
+use crate::audit::story::sequence::{Deed, Frame, Sequence, sequence};
 use crate::audit::story::{Lane, draw, mermaid, ready, svg};
 use crate::audit::{Event, Filter};
 use crate::gateway::Gateway;
 use crate::gateway::layers::Refused;
+use crate::object::Object;
 use crate::status::Status;
 use crate::store::Change;
 
@@ -62,14 +63,76 @@ async fn tell(gateway: &Arc<Gateway>, question: &Question, subject: &Subject) ->
     let Some((since, first)) = begin else {
         return Err(Status::new(404, "NotFound", format!("no write of {} is recorded", subject.display())).into());
     };
+    let whole = question.flag("all");
     let (owned, left_out) = descendants(gateway, question, &uid, since, alike).await;
+    let ready = match by_what_it_owns(&newest, &owned, first) {
+        Some(ready) => ready,
+        None => {
+            let states = changes.iter().filter(|change| change.revision >= first && !change.deleted);
+            when_ready(states.map(|change| (change.revision, ready::is_ready(&subject.value(change)))), whole)
+        }
+    };
     deeds.extend(owned);
+    // What was written before the story began may still have made somebody act in it.
+    let mut known: HashMap<u64, (String, bool)> =
+        deeds.iter().filter_map(|deed| Some((deed.revision()?, (deed.object(), deed.before.is_none())))).collect();
     deeds.retain(|deed| deed.event.request_received_timestamp.unwrap_or_default() >= since);
     let refused = refusals(gateway, question, subject, since, &deeds).await;
-    let states = changes.iter().filter(|change| change.revision >= first && !change.deleted);
-    let ready = states.into_iter().find(|change| ready::is_ready(&subject.value(change))).map(|change| change.revision);
     deeds.extend(refused);
-    Ok(sequence(&subject.display(), deeds, ready, left_out))
+    causes(gateway, question, &deeds, &mut known).await;
+    let deleted = changes.last().is_some_and(|change| change.deleted);
+    Ok(sequence(deeds, Frame { subject: subject.display(), ready, whole, deleted, left_out, known }))
+}
+
+/// The revision at which an object became ready: the first one, or of the whole story the one since which it is.
+fn when_ready(states: impl Iterator<Item = (u64, bool)>, whole: bool) -> Option<u64> {
+    let mut since = None;
+    for (revision, is_ready) in states {
+        match (is_ready, since) {
+            (true, None) => since = Some(revision),
+            (false, Some(_)) if whole => since = None,
+            _ => {}
+        }
+    }
+    since
+}
+
+/// Readiness that an object's own status does not tell: that of a Service is in its EndpointSlices, and what comes of a CronJob is a
+/// Job that completes. `None` where nothing of the kind followed.
+fn by_what_it_owns(object: &Value, owned: &[Deed], first: u64) -> Option<Option<u64>> {
+    let (kind, is_there): (_, fn(&Value) -> bool) = match object["kind"].as_str() {
+        Some("Service") => ("EndpointSlice", |slice| {
+            let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+            endpoints.into_iter().any(|endpoint| endpoint["conditions"]["ready"] != false)
+        }),
+        Some("CronJob") => ("Job", ready::is_ready),
+        _ => return None,
+    };
+    let written = owned.iter().filter_map(|deed| Some((deed.revision()?, deed.after.as_ref()?)));
+    let mut theirs = written.filter(|(revision, after)| *revision >= first && after["kind"] == kind).peekable();
+    theirs.peek()?;
+    Some(theirs.filter(|(_, after)| is_there(after)).map(|(revision, _)| revision).min())
+}
+
+/// What the revisions wrote that made somebody act and are no part of the story; as far as the store has them and the user may know.
+async fn causes(gateway: &Gateway, question: &Question, deeds: &[Deed], known: &mut HashMap<u64, (String, bool)>) {
+    let missing = deeds.iter().filter_map(|deed| deed.event.trace.as_ref()?.cause).filter(|cause| !known.contains_key(cause));
+    let missing: HashSet<u64> = missing.collect();
+    for revision in missing.into_iter().take(OBJECTS) {
+        let Ok(log) = gateway.api.state.store().log("/registry/", revision.saturating_sub(1), revision).await else { continue };
+        let Some((change, before)) = log.into_iter().next() else { continue };
+        let object = Object::new(change.key.clone(), change.revision, &change.value).to_value();
+        let (group, version) = object["apiVersion"].as_str().and_then(|text| text.split_once('/')).unwrap_or(("", "v1"));
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let word = format!("{kind}.{version}.{group}");
+        let Some(resource) = gateway.api.registry.table().resolve(word.trim_end_matches('.')) else { continue };
+        let name = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (name("namespace"), name("name"));
+        let subject = Subject { resource, namespace, name: name.clone() };
+        if question.may(gateway, "get", &subject.reference()).await.is_ok() {
+            known.insert(revision, (format!("{kind} {name}"), before.is_none()));
+        }
+    }
 }
 
 /// Whether a request is what somebody from outside wanted of the object.

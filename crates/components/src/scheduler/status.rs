@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
 use super::info::PodInfo;
 use crate::clock::Clock;
 use crate::events::{EventType, Recorder, regarding};
+use crate::runtime::{cause, revision_of};
 
 #[derive(Clone)]
 pub(super) struct Reporter {
@@ -77,10 +78,15 @@ impl Reporter {
     pub(super) fn pod_scheduled_false(&self, pod: &Arc<PodInfo>, reason: &str, message: String, nominated: Option<String>) {
         let now = json!(self.clock.time());
         let Some(patch) = unscheduled_patch(&pod.pod, reason, &message, nominated.as_deref(), &now) else { return };
-        let (pods, pod, clock) = (self.pods(&pod.namespace), pod.clone(), self.clock.clone());
+        let request = kube::core::Request::new(Pod::url_path(&(), Some(&pod.namespace)));
+        let Ok(request) = request.patch_subresource("status", pod.name(), &PatchParams::default(), &Patch::Strategic(patch)) else {
+            return;
+        };
+        let (client, pod, clock) = (self.client.clone(), pod.clone(), self.clock.clone());
         tokio::spawn(async move {
             let _busy = clock.busy();
-            if let Err(error) = pods.patch_status(pod.name(), &PatchParams::default(), &Patch::Strategic(patch)).await {
+            let written = async { client.request_text(cause::marked(request)).await };
+            if let Err(error) = cause::because(revision_of(&pod.pod.metadata), written).await {
                 tracing::debug!(pod = %pod.key, %error, "the PodScheduled condition could not be written");
             }
         });

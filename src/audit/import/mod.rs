@@ -1,76 +1,187 @@
 //! Audit logs of other clusters: what kube-apiserver writes, and the envelopes that the clouds put around it (CloudWatch of EKS,
 //! diagnostic settings of AKS) or the form that they turn it into (Cloud Logging of GKE). Pure; one document in, its events out.
 
+mod story;
+
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 use super::{Event, Json, Level, Stage, redact};
 
 /// How deep envelopes may lie in each other.
 const DEEPEST: usize = 8;
+/// The longest body that is kept, as for requests of this server.
+const LONGEST_BODY: usize = 3 << 19;
+/// Said of an event from which a body was left out because it is too large.
+const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// The events of a line; none where the line is empty or about something else than an audit event.
-pub fn line(text: &str) -> Result<Vec<Event>, String> {
+/// What a piece of a log had: its events, and what in it should have been one and is none.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The events.
+    pub events: Vec<Event>,
+    /// What is wrong with the rest, with its place in the document.
+    pub refused: Vec<String>,
+}
+
+/// What is in a line; nothing where it is empty or about something else than audit events. Several documents may stand in one line
+/// without anything between them, as Firehose writes them.
+pub fn line(text: &str) -> Found {
     let text = text.trim().trim_start_matches('\u{feff}');
-    if text.is_empty() {
-        return Ok(Vec::new());
+    documents(behind_time(text))
+}
+
+/// An export of CloudWatch to a bucket has the time in front, `aws logs tail` the time and the stream.
+fn behind_time(text: &str) -> &str {
+    let Some((time, rest)) = text.split_once(' ').filter(|_| !text.starts_with(['{', '['])) else { return text };
+    if time.parse::<jiff::Timestamp>().is_err() {
+        return text;
     }
-    // An export of CloudWatch to a bucket has the time in front.
-    let json = match text.split_once(' ') {
-        Some((time, rest)) if !text.starts_with(['{', '[']) && time.parse::<jiff::Timestamp>().is_ok() => rest,
-        _ => text,
+    match rest.split_once(' ') {
+        Some((_, json)) if !rest.starts_with(['{', '[']) && json.starts_with('{') => json,
+        _ => rest,
+    }
+}
+
+/// What is in a text of JSON documents. Behind one that cannot be read nothing is found any more.
+pub fn documents(text: &str) -> Found {
+    let mut found = Found::default();
+    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+        match value {
+            Ok(value) => unwrap(value, "", 0, &mut found),
+            Err(error) => found.refused.push(format!("not JSON: {error}")),
+        }
+    }
+    found
+}
+
+/// Looks into a value; `at` is its place. What is wrong with a part of it loses nothing of the others.
+fn unwrap(value: Value, at: &str, depth: usize, found: &mut Found) {
+    let refuse = |found: &mut Found, why: &str| {
+        found.refused.push(if at.is_empty() { why.to_owned() } else { format!("{at}: {why}") });
     };
-    let value: Value = serde_json::from_str(json).map_err(|e| format!("not JSON: {e}"))?;
-    document(value)
-}
-
-/// The events of a document.
-pub fn document(value: Value) -> Result<Vec<Event>, String> {
-    let mut events = Vec::new();
-    unwrap(value, 0, &mut events)?;
-    Ok(events)
-}
-
-fn unwrap(value: Value, depth: usize, events: &mut Vec<Event>) -> Result<(), String> {
     if depth > DEEPEST {
-        return Err("too many envelopes".into());
+        return refuse(found, "too many envelopes");
     }
     match value {
-        Value::Array(items) => items.into_iter().try_for_each(|item| unwrap(item, depth + 1, events)),
-        // A document within a document.
-        Value::String(text) => match text.trim_start().starts_with(['{', '[']) {
-            true => unwrap(serde_json::from_str(&text).map_err(|e| format!("an envelope without JSON: {e}"))?, depth + 1, events),
-            false => Ok(()),
-        },
-        Value::Object(mut map) => {
-            let is_event = map.contains_key("auditID") || map.get("kind").is_some_and(|kind| kind == "Event");
-            if is_event {
-                events.push(event(Value::Object(map))?);
-                return Ok(());
+        Value::Array(items) => {
+            for (index, item) in items.into_iter().enumerate() {
+                unwrap(item, &format!("{at}[{index}]"), depth + 1, found);
             }
-            if let Some(payload) = map.get("protoPayload") {
-                events.extend(cloud_logging(payload, &Value::Object(map.clone())));
-                return Ok(());
-            }
-            if map
-                .get("category")
-                .or(map.get("Category"))
-                .is_some_and(|category| !category.as_str().unwrap_or("").starts_with("kube-audit"))
-            {
-                return Ok(());
-            }
-            // Lists, then the envelopes of CloudWatch and of Azure Monitor.
-            for key in ["items", "records", "logEvents", "events", "entries", "@message", "message", "properties", "log", "log_s"] {
-                if let Some(inner) = map.remove(key) {
-                    return unwrap(inner, depth + 1, events);
-                }
-            }
-            Err("neither an audit event nor an envelope of one".into())
         }
-        _ => Err("not an object".into()),
+        // A document within a document; a line of another component's log is none.
+        Value::String(text) => match text.trim_start().starts_with(['{', '[']) {
+            true => match serde_json::from_str(&text) {
+                Ok(inner) => unwrap(inner, at, depth + 1, found),
+                Err(error) => refuse(found, &format!("an envelope without JSON: {error}")),
+            },
+            false if depth > 0 && !at.ends_with("log") && !at.ends_with("log_s") && !at.ends_with(']') => {}
+            false => refuse(found, "not an audit event"),
+        },
+        Value::Object(map) => object(map, at, depth, found),
+        _ => refuse(found, "not an object"),
     }
+}
+
+fn object(mut map: Map<String, Value>, at: &str, depth: usize, found: &mut Found) {
+    let result = if map.contains_key("auditID") || map.get("kind").is_some_and(|kind| kind == "Event") {
+        event(Value::Object(map))
+    } else if let Some(payload) = map.get("protoPayload") {
+        match cloud_logging(payload, &Value::Object(map.clone())) {
+            Some(event) => Ok(event),
+            // Of another of Google's services.
+            None => return,
+        }
+    } else if map.contains_key("AuditId") && map.contains_key("RequestUri") {
+        event(resource_specific(map))
+    } else {
+        let category = map.get("category").or(map.get("Category")).map(|category| category.as_str().unwrap_or_default());
+        if category.is_some_and(|category| !category.starts_with("kube-audit")) {
+            return;
+        }
+        // A column of Logs Insights.
+        if let (Some(field), Some(value)) = (map.get("field").and_then(Value::as_str), map.get("value")) {
+            if field == "@message" {
+                unwrap(value.clone(), &format!("{at}.value"), depth + 1, found);
+            }
+            return;
+        }
+        if let Some(rows) = table(&map) {
+            return unwrap(rows, at, depth + 1, found);
+        }
+        // Lists, then the envelopes of CloudWatch and of Azure Monitor.
+        const ENVELOPES: [&str; 12] = [
+            "items",
+            "records",
+            "logEvents",
+            "events",
+            "entries",
+            "results",
+            "tables",
+            "@message",
+            "message",
+            "properties",
+            "log",
+            "log_s",
+        ];
+        if let Some((key, inner)) = ENVELOPES.into_iter().find_map(|key| Some((key, map.remove(key)?))) {
+            let place = if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") };
+            return unwrap(inner, &place, depth + 1, found);
+        }
+        Err("neither an audit event nor an envelope of one".into())
+    };
+    match result {
+        Ok(event) => found.events.push(event),
+        Err(why) if at.is_empty() => found.refused.push(why),
+        Err(why) => found.refused.push(format!("{at}: {why}")),
+    }
+}
+
+/// The rows of a table as Log Analytics answers it, each as an object.
+fn table(map: &Map<String, Value>) -> Option<Value> {
+    let (columns, rows) = (map.get("columns")?.as_array()?, map.get("rows")?.as_array()?);
+    let names: Vec<&str> = columns.iter().map(|column| column["name"].as_str().unwrap_or_default()).collect();
+    let object = |row: &Value| {
+        let cells = row.as_array().into_iter().flatten().cloned();
+        Value::Object(names.iter().map(|name| (*name).to_owned()).zip(cells).collect())
+    };
+    Some(Value::Array(rows.iter().map(object).collect()))
+}
+
+/// A row of `AKSAudit` or `AKSAuditAdmin`: the fields of an event as columns, some of them as text.
+fn resource_specific(mut row: Map<String, Value>) -> Value {
+    let mut event = Map::new();
+    for (column, field) in [
+        ("Level", "level"),
+        ("AuditId", "auditID"),
+        ("Stage", "stage"),
+        ("RequestUri", "requestURI"),
+        ("Verb", "verb"),
+        ("User", "user"),
+        ("ImpersonatedUser", "impersonatedUser"),
+        ("SourceIps", "sourceIPs"),
+        ("UserAgent", "userAgent"),
+        ("ObjectRef", "objectRef"),
+        ("ResponseStatus", "responseStatus"),
+        ("RequestObject", "requestObject"),
+        ("ResponseObject", "responseObject"),
+        ("RequestReceivedTime", "requestReceivedTimestamp"),
+        ("StageReceivedTime", "stageTimestamp"),
+        ("Annotations", "annotations"),
+    ] {
+        let value = match row.remove(column) {
+            None | Some(Value::Null) => continue,
+            Some(Value::String(text)) if text.is_empty() => continue,
+            Some(Value::String(text)) if text.starts_with(['{', '[']) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+            Some(value) => value,
+        };
+        event.insert(field.to_owned(), value);
+    }
+    event.insert("kind".into(), "Event".into());
+    event.insert("apiVersion".into(), "audit.k8s.io/v1".into());
+    Value::Object(event)
 }
 
 fn event(mut value: Value) -> Result<Event, String> {
@@ -89,7 +200,23 @@ fn event(mut value: Value) -> Result<Event, String> {
         return Err("an audit event that says nothing of a request".into());
     }
     redacted(&mut event);
+    event.trace = story::of(&event);
+    shorten(&mut event);
     Ok(event)
+}
+
+/// Leaves out a body that is longer than this server would have recorded it, and says so.
+fn shorten(event: &mut Event) {
+    let mut shortened = false;
+    for body in [&mut event.request_object, &mut event.response_object] {
+        if body.as_ref().is_some_and(|body| body.bytes().len() > LONGEST_BODY) {
+            *body = None;
+            shortened = true;
+        }
+    }
+    if shortened {
+        event.annotations.insert(TRUNCATED.into(), "true".into());
+    }
 }
 
 /// Masks what this server would not have recorded itself: other policies let the values of Secrets through.
@@ -181,6 +308,8 @@ fn cloud_logging(payload: &Value, entry: &Value) -> Option<Event> {
         ..Event::default()
     };
     redacted(&mut event);
+    event.trace = story::of(&event);
+    shorten(&mut event);
     Some(event)
 }
 
@@ -217,7 +346,7 @@ mod tests {
     }
 
     fn ids(text: &str) -> Vec<String> {
-        line(text).unwrap().into_iter().map(|event| format!("{} {} {}", event.audit_id, event.user.username, event.verb)).collect()
+        line(text).events.into_iter().map(|event| format!("{} {} {}", event.audit_id, event.user.username, event.verb)).collect()
     }
 
     #[test]
@@ -232,15 +361,20 @@ mod tests {
             json!({"messageType": "DATA_MESSAGE", "logGroup": "/aws/eks/x/cluster", "logEvents": [{"id": "1", "timestamp": 1, "message": inner}]}),
             json!({"events": [{"timestamp": 1, "message": inner}], "nextForwardToken": "f"}),
             json!({"@timestamp": "2026-05-01 00:00:00", "@message": plain()}),
+            json!({"results": [[{"field": "@timestamp", "value": "2026-05-01"}, {"field": "@message", "value": inner}]], "status": "Complete"}),
             // AKS: a diagnostic record, an array of them, an export of Log Analytics.
             json!({"category": "kube-audit", "operationName": "Microsoft.ContainerService/managedClusters/diagnosticLogs/Read",
                 "properties": {"log": inner, "stream": "stdout", "pod": "kube-apiserver-1"}}),
             json!({"records": [{"category": "kube-audit-admin", "properties": json!({"log": inner}).to_string()}]}),
             json!({"Category": "kube-audit", "log_s": inner}),
+            json!({"tables": [{"columns": [{"name": "TimeGenerated"}, {"name": "log_s"}], "rows": [["2026-05-01", inner]]}]}),
+            json!([{"Type": "AKSAudit", "AuditId": "a", "RequestUri": "/x", "Verb": "list", "User": "{\"username\":\"jane\"}", "Stage": ""}]),
         ] {
             assert_eq!(ids(&envelope.to_string()), ["a jane list"], "{envelope}");
         }
         assert_eq!(ids(&format!("2026-05-01T00:00:00.000Z {inner}")), ["a jane list"]);
+        assert_eq!(ids(&format!("2026-05-01T00:00:00.000Z kube-apiserver-audit-x {inner}")), ["a jane list"]);
+        assert_eq!(ids(&format!("{inner}{inner}")), ["a jane list", "a jane list"], "as Firehose writes them");
     }
 
     #[test]
@@ -256,7 +390,7 @@ mod tests {
             "insertId": "i", "timestamp": "2026-05-01T12:00:00.5Z", "receiveTimestamp": "2026-05-01T12:00:01Z",
             "labels": {"authorization.k8s.io/decision": "forbid"}, "operation": {"id": "audit-1"},
         });
-        let event = line(&entry.to_string()).unwrap().remove(0);
+        let event = line(&entry.to_string()).events.remove(0);
         let object = event.object_ref.clone().unwrap();
         assert_eq!((event.audit_id.as_str(), &*event.verb, event.code()), ("audit-1", "create", 403));
         assert_eq!(event.request_uri, "/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings/admins");
@@ -269,7 +403,7 @@ mod tests {
         pod["protoPayload"]["methodName"] = json!("io.k8s.core.v1.pods.exec.create");
         pod["protoPayload"]["resourceName"] = json!("core/v1/namespaces/team/pods/web/exec");
         pod["protoPayload"]["status"] = json!({});
-        let event = line(&pod.to_string()).unwrap().remove(0);
+        let event = line(&pod.to_string()).events.remove(0);
         assert_eq!((event.resource().as_str(), event.code()), ("pods/exec", 201));
     }
 
@@ -278,7 +412,7 @@ mod tests {
         let mut secret = plain();
         secret["requestURI"] = json!("/api/v1/namespaces/default/secrets/s?token=planted");
         secret["responseObject"] = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}, "data": {"k": "cGxhbnRlZA=="}});
-        let event = line(&secret.to_string()).unwrap().remove(0);
+        let event = line(&secret.to_string()).events.remove(0);
         let kept = serde_json::to_string(&event).unwrap();
         assert!(!kept.contains("cGxhbnRlZA") && !kept.contains("planted") && kept.contains("\"Secret\""), "{kept}");
     }
@@ -293,7 +427,7 @@ mod tests {
             "annotations": {"validation.policy.admission.k8s.io/x": "correct horse",
                 "patch.webhook.admission.k8s.io/round_0_index_0": "{\"patch\":[{\"op\":\"add\",\"path\":\"/data/z\",\"value\":\"YmF0dGVyeQ==\"}]}"},
         });
-        let told = serde_json::to_string(&line(&planted.to_string()).unwrap()).unwrap();
+        let told = serde_json::to_string(&line(&planted.to_string()).events).unwrap();
         for secret in ["correct horse", "hunter22", "YmF0dGVyeQ=="] {
             assert!(!told.contains(secret), "{secret} in {told}");
         }
@@ -303,27 +437,58 @@ mod tests {
         blind.as_object_mut().unwrap().remove("requestObject");
         blind["responseStatus"]["message"] = "Secret \"s\" is invalid: data[k]: Invalid value: \"correct horse\"".into();
         blind["annotations"] = serde_json::json!({});
-        let told = serde_json::to_string(&line(&blind.to_string()).unwrap()).unwrap();
+        let told = serde_json::to_string(&line(&blind.to_string()).events).unwrap();
         assert!(!told.contains("correct horse"), "{told}");
     }
 
     #[test]
     fn a_method_without_a_verb_is_an_event_all_the_same() {
         let odd = r#"{"kind":"Event","auditID":"o","requestURI":"/api/v1/pods","responseStatus":{"metadata":{},"code":405}}"#;
-        assert_eq!(line(odd).unwrap()[0].audit_id, "o");
-        assert!(line(r#"{"kind":"Event","auditID":"o"}"#).is_err());
+        assert_eq!(line(odd).events[0].audit_id, "o");
+        assert_eq!(refused(r#"{"kind":"Event","auditID":"o"}"#), ["an audit event that says nothing of a request"]);
+    }
+
+    fn refused(text: &str) -> Vec<String> {
+        let found = line(text);
+        assert!(found.events.is_empty(), "{text}");
+        found.refused
     }
 
     #[test]
     fn what_is_about_something_else_is_passed_over_and_what_is_broken_is_told() {
-        assert!(line("  ").unwrap().is_empty());
-        assert!(line(r#"{"category": "kube-scheduler", "properties": {"log": "I0501 started"}}"#).unwrap().is_empty());
-        assert!(line(r#"{"protoPayload": {"serviceName": "compute.googleapis.com", "methodName": "x"}}"#).unwrap().is_empty());
-        assert!(line("{\"kind\":").unwrap_err().starts_with("not JSON"));
-        assert!(line(r#"{"kind": "Event", "apiVersion": "v1"}"#).unwrap_err().contains("an Event of v1"));
-        assert!(line(r#"{"a": 1}"#).unwrap_err().contains("neither"));
-        assert!(line("7").is_err());
+        let nothing: [String; 0] = [];
+        assert_eq!(refused("  "), nothing);
+        assert_eq!(refused(r#"{"category": "kube-scheduler", "properties": {"log": "I0501 started"}}"#), nothing);
+        assert_eq!(refused(r#"{"protoPayload": {"serviceName": "compute.googleapis.com", "methodName": "x"}}"#), nothing);
+        assert_eq!(refused(r#"{"logEvents": [{"message": "CWL CONTROL MESSAGE: Checking health"}]}"#), nothing);
+        assert!(refused("{\"kind\":")[0].starts_with("not JSON"));
+        assert!(refused(r#"{"kind": "Event", "apiVersion": "v1"}"#)[0].contains("an Event of v1"));
+        assert!(refused(r#"{"a": 1}"#)[0].contains("neither"));
+        assert_eq!(refused("7"), ["not an object"]);
+        assert_eq!(refused(r#"{"category": "kube-audit", "properties": {"log": "half a li"}}"#), ["properties.log: not an audit event"]);
         let nested = (0..50).fold(json!("x"), |inner, _| json!([inner]));
-        assert_eq!(line(&nested.to_string()).unwrap_err(), "too many envelopes");
+        assert!(refused(&nested.to_string())[0].ends_with("too many envelopes"));
+    }
+
+    #[test]
+    fn one_bad_item_of_a_list_is_named_and_loses_nothing_of_the_others() {
+        let list = json!({"kind": "EventList", "items": [plain(), {"kind": "Event", "apiVersion": "v1"}, plain(), 5]});
+        let found = line(&list.to_string());
+        assert_eq!(found.events.len(), 2);
+        assert_eq!(found.refused, ["items[1]: an Event of v1, not of audit.k8s.io", "items[3]: not an object"]);
+        let half = plain().to_string();
+        let events = json!({"events": [{"message": half[..half.len() - 9]}, {"message": plain().to_string()}]});
+        let found = line(&events.to_string());
+        assert_eq!(found.events.len(), 1);
+        assert!(found.refused[0].starts_with("events[0].message: an envelope without JSON"), "{:?}", found.refused);
+    }
+
+    #[test]
+    fn a_body_that_is_too_long_is_left_out_and_the_event_says_so() {
+        let mut large = plain();
+        large["requestObject"] = json!({"kind": "ConfigMap", "data": {"x": "y".repeat(LONGEST_BODY)}});
+        let event = line(&large.to_string()).events.remove(0);
+        assert!(event.request_object.is_none());
+        assert_eq!(event.annotations[TRUNCATED], "true");
     }
 }
