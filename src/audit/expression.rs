@@ -10,7 +10,7 @@ use usher_cel::{Activation, Budget, Environment, Program, Reads, Type};
 const EVENT: &str = "event";
 
 /// What an event can have.
-const FIELDS: [&str; 20] = [
+pub const FIELDS: [&str; 20] = [
     "kind",
     "apiVersion",
     "level",

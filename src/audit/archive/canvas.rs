@@ -12,30 +12,7 @@ use usher_cel::Reads;
 use super::body;
 use super::row::{Part, Row, Told, Written};
 use crate::audit::event::UserInfo;
-
-/// The fields of an event.
-const FIELDS: [&str; 20] = [
-    "kind",
-    "apiVersion",
-    "level",
-    "stage",
-    "auditID",
-    "requestURI",
-    "verb",
-    "user",
-    "impersonatedUser",
-    "authenticationMetadata",
-    "sourceIPs",
-    "userAgent",
-    "objectRef",
-    "responseStatus",
-    "requestObject",
-    "responseObject",
-    "requestReceivedTimestamp",
-    "stageTimestamp",
-    "annotations",
-    "trace",
-];
+use crate::audit::expression::FIELDS;
 
 /// Those that are objects, or a list.
 const STRUCTURED: [&str; 8] =
