@@ -15,6 +15,7 @@ pub mod latency;
 pub mod otlp;
 pub mod policy;
 mod queue;
+pub mod quoted;
 pub mod rbac;
 pub mod record;
 pub mod recorder;

@@ -134,7 +134,8 @@ async fn post(client: &reqwest::Client, url: &str, document: &Value) -> bool {
                 return false;
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "the collector cannot be reached"),
+            // A URL may have a key in it.
+            Err(error) => tracing::debug!(error = %error.without_url(), "the collector cannot be reached"),
         }
     }
     false
