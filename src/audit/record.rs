@@ -180,7 +180,10 @@ impl Record {
             audit_id: context.audit_id.to_string(),
             stage: self.stage,
             request_uri: redact::uri(&arrival.uri),
-            verb: context.info.verb.into(),
+            verb: match context.info.special_verb.as_str() {
+                "" => context.info.verb.into(),
+                unknown => unknown.to_owned().into(),
+            },
             user: context.authenticated().map(|user| UserInfo::from(&**user)).unwrap_or_default(),
             source_ips: source::addresses(arrival.forwarded_for.as_ref(), arrival.real_ip.as_ref(), arrival.peer),
             user_agent: agent(&context.user_agent),
