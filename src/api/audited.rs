@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
 
-use super::body::{decode_delete_options, decode_part};
+use super::body::{decode_delete_options, decode_part, decode_plain};
 use super::{Api, protobuf};
 use crate::audit::Json;
 use crate::audit::record::Bodies;
@@ -59,7 +59,12 @@ impl Api {
                 match resource.subresource(&info.subresource) {
                     Some(sub) if sub.kind != resource.kind => {
                         let kind = (&*sub.group, &*sub.version, &*sub.kind);
-                        let mut object = decode_part(context, &headers, bytes, kind, FieldValidation::Ignore).ok()?;
+                        // Old clients still say policy/v1beta1.
+                        let old = kind.2 == "Eviction" && memchr::memmem::find(bytes, b"policy/v1beta1").is_some();
+                        let mut object = match old {
+                            true => decode_plain(&headers, bytes, "policy/v1beta1", kind.2).ok()?,
+                            false => decode_part(context, &headers, bytes, kind, FieldValidation::Ignore).ok()?,
+                        };
                         let map = object.as_object_mut()?;
                         map.entry("kind").or_insert_with(|| sub.kind.to_string().into());
                         map.entry("apiVersion").or_insert_with(|| api_version(&sub.group, &sub.version).into());

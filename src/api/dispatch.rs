@@ -43,7 +43,8 @@ impl Api {
         let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy");
         let form = if connects { form.unwrap_or(Representation::JSON) } else { form? };
         // Whoever got here has found something that is served.
-        if let Some(warning) = resource.deprecation.as_ref().filter(|_| resource.subresource(&info.subresource).is_some()) {
+        let served = info.subresource.is_empty() || resource.subresource(&info.subresource).is_some();
+        if let Some(warning) = resource.deprecation.as_ref().filter(|_| served) {
             context.trace.warn(&**warning);
             context.trace.annotate("k8s.io/deprecated", "true");
         }

@@ -225,7 +225,8 @@ impl Secrets {
         let of_webhook = status.message.starts_with("admission webhook ");
         let of_body = matches!(status.code, 400 | 422 | 500) || status.code == 403 && admitted || of_webhook;
         let blind = (self.unread || self.too_many) && of_body;
-        if !blind && !(self.patch && self.about_secrets && matches!(status.code, 400 | 422 | 500)) {
+        let of_patch = self.patch && self.about_secrets && matches!(status.code, 400 | 422 | 500);
+        if !(blind || of_patch) {
             return;
         }
         status.message = MASK.to_owned();
@@ -314,7 +315,7 @@ impl Found {
             LENIENT.decode(part).is_ok_and(|plain| self.is_in(&plain))
         });
         let digits = run.split(|letter: char| !letter.is_ascii_hexdigit()).filter(|digits| digits.len() >= 2 * SHORTEST_PART);
-        in_base64 || digits.filter_map(|digits| hex(digits)).any(|plain| self.is_in(&plain))
+        in_base64 || digits.filter_map(hex).any(|plain| self.is_in(&plain))
     }
 }
 

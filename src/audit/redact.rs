@@ -223,7 +223,7 @@ fn tells_secrets(json: &str) -> bool {
 /// Masks what somebody copied from the data of a Secret to its labels and annotations.
 pub fn copies(secret: &mut Value) {
     let is_told = |part: &&str| secret["metadata"][*part].as_object().is_some_and(|map| !map.is_empty());
-    let parts: Vec<&str> = ["annotations", "labels"].into_iter().filter(|part| is_told(&part)).collect();
+    let parts: Vec<&str> = ["annotations", "labels"].into_iter().filter(is_told).collect();
     if parts.is_empty() || !(secret["data"].is_object() || secret["stringData"].is_object()) {
         return;
     }
