@@ -263,30 +263,29 @@ impl Found {
             }
             return;
         }
-        for value in &self.values {
-            replace(text, value);
+        // Other forms first: a part that is taken from one of them would hide the rest.
+        if text.len() >= SHORTEST_PART && !self.lowered.is_empty() {
+            if text.contains('%') && (self.is_in(decode(text).as_bytes()) || self.is_in(decode(&text.replace('+', " ")).as_bytes())) {
+                *text = MASK.to_owned();
+                return;
+            }
+            for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
+                if self.is_encoded(&text[run.clone()]) {
+                    text.replace_range(run, MASK);
+                }
+            }
+            // Bytes as Go prints them, in decimal.
+            for run in runs(text, |byte| byte.is_ascii_digit() || b" ,".contains(&byte)) {
+                let numbers = text[run.clone()].split([' ', ',']).filter(|number| !number.is_empty());
+                let bytes: Option<Vec<u8>> = numbers.map(|number| number.parse().ok()).collect();
+                if bytes.is_some_and(|bytes| self.is_in(&bytes)) {
+                    text.replace_range(run, MASK);
+                }
+            }
         }
-        if text.len() < SHORTEST_PART || self.lowered.is_empty() {
-            return;
-        }
-        if self.is_in(text.as_bytes())
-            || text.contains('%') && (self.is_in(decode(text).as_bytes()) || self.is_in(decode(&text.replace('+', " ")).as_bytes()))
-        {
+        self.values.iter().for_each(|value| replace(text, value));
+        if self.is_in(text.as_bytes()) {
             *text = MASK.to_owned();
-            return;
-        }
-        for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
-            if self.is_encoded(&text[run.clone()]) {
-                text.replace_range(run, MASK);
-            }
-        }
-        // Bytes as Go prints them, in decimal.
-        for run in runs(text, |byte| byte.is_ascii_digit() || b" ,".contains(&byte)) {
-            let bytes: Option<Vec<u8>> =
-                text[run.clone()].split([' ', ',']).filter(|number| !number.is_empty()).map(|number| number.parse().ok()).collect();
-            if bytes.is_some_and(|bytes| self.is_in(&bytes)) {
-                text.replace_range(run, MASK);
-            }
         }
     }
 
@@ -452,6 +451,9 @@ mod tests {
         let found = known(json!({"kind": "Secret", "stringData": {"p": "correct-horse-battery-staple", "m": "[redacted]xx and more"}}));
         assert_eq!(cleaned(&found, "got correct-horse-bat..., correct-horse"), "got [redacted]..., [redacted]");
         assert_eq!(cleaned(&found, "[redacted]xxxx, correct"), "[redacted]xx, correct");
+        let both = known(json!({"kind": "Secret", "stringData": {"a": "correct-horse-battery", "b": "staple-and-more-words"}}));
+        let together = STANDARD.encode("correct-horse-battery staple-and-more-words");
+        assert_eq!(cleaned(&both, &format!("got {together}")), "got [redacted]==");
     }
 
     #[test]
