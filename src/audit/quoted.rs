@@ -271,7 +271,8 @@ impl Found {
             }
             for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
                 if self.is_encoded(&text[run.clone()]) {
-                    text.replace_range(run, MASK);
+                    let padding = text[run.end..].bytes().take_while(|byte| *byte == b'=').count();
+                    text.replace_range(run.start..run.end + padding, MASK);
                 }
             }
             // Bytes as Go prints them, in decimal.
@@ -453,7 +454,7 @@ mod tests {
         assert_eq!(cleaned(&found, "[redacted]xxxx, correct"), "[redacted]xx, correct");
         let both = known(json!({"kind": "Secret", "stringData": {"a": "correct-horse-battery", "b": "staple-and-more-words"}}));
         let together = STANDARD.encode("correct-horse-battery staple-and-more-words");
-        assert_eq!(cleaned(&both, &format!("got {together}")), "got [redacted]==");
+        assert_eq!(cleaned(&both, &format!("got {together}")), "got [redacted]");
     }
 
     #[test]
