@@ -27,7 +27,8 @@ pub async fn read(body: Body) -> Result<Bytes, Status> {
             let text = format!("Request entity too large: limit is {MAX_BODY}");
             Err(Status::new(413, "RequestEntityTooLarge", text))
         }
-        Err(error) => Err(Status::bad_request(format!("error reading the request body: {error}"))),
+        // The client is gone, so that only audit tells it; in Go's words.
+        Err(_) => Err(Status::new(500, "", "unexpected EOF")),
     }
 }
 

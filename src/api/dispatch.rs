@@ -26,10 +26,6 @@ impl Api {
         let Some(resource) = self.registry.lookup(&info.group, &info.version, &info.resource) else {
             return Err(Status::no_such_resource());
         };
-        if let Some(warning) = &resource.deprecation {
-            context.trace.warn(&**warning);
-            context.trace.annotate("k8s.io/deprecated", "true");
-        }
         let user = context.user().cloned().ok_or_else(Status::unauthorized)?;
         let (parts, request_body) = request.into_parts();
         // By proxy, every method means what the other side takes it for.
@@ -46,6 +42,12 @@ impl Api {
         // What a connection is to carry is between its two ends.
         let connects = matches!(info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy");
         let form = if connects { form.unwrap_or(Representation::JSON) } else { form? };
+        // Whoever got here has found something that is served.
+        let served = info.subresource.is_empty() || resource.subresource(&info.subresource).is_some();
+        if let Some(warning) = resource.deprecation.as_ref().filter(|_| served) {
+            context.trace.warn(&**warning);
+            context.trace.annotate("k8s.io/deprecated", "true");
+        }
         let namespace = if &*resource.plural == "namespaces" && resource.group.is_empty() { String::new() } else { info.namespace.clone() };
         let target = Target {
             context: context.clone(),

@@ -68,7 +68,7 @@ impl Target {
     pub(super) fn mutated(&self, write: &mut Write) -> Value {
         let object = write.object.take().unwrap_or_default();
         if self.is_secret() {
-            self.context.guard_new(&object);
+            self.context.guard(Arc::new(object.clone()));
         }
         object
     }

@@ -16,6 +16,7 @@ pub mod otlp;
 pub mod permissions;
 pub mod policy;
 mod queue;
+pub mod quoted;
 pub mod rbac;
 pub mod record;
 pub mod recorder;

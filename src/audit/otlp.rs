@@ -95,9 +95,10 @@ impl Exporter {
 
 /// Where traces go at an endpoint: the path that OTLP says, unless another is given.
 fn traces_url(endpoint: &str) -> Result<String, String> {
-    let uri: http::Uri = endpoint.parse().map_err(|e| format!("--otlp-endpoint: {endpoint:?}: {e}"))?;
+    let uri: http::Uri = endpoint.parse().map_err(|e| format!("--otlp-endpoint takes a URL such as http://127.0.0.1:4318: {e}"))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
-        return Err(format!("--otlp-endpoint takes a URL such as http://127.0.0.1:4318, not {endpoint:?}"));
+        // Not quoted: it may have a password in it.
+        return Err("--otlp-endpoint takes a URL such as http://127.0.0.1:4318".into());
     }
     Ok(match uri.path() {
         "" | "/" => format!("{}/v1/traces", endpoint.trim_end_matches('/')),
@@ -134,7 +135,8 @@ async fn post(client: &reqwest::Client, url: &str, document: &Value) -> bool {
                 return false;
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "the collector cannot be reached"),
+            // A URL may have a key in it.
+            Err(error) => tracing::debug!(error = %error.without_url(), "the collector cannot be reached"),
         }
     }
     false

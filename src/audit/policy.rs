@@ -170,7 +170,7 @@ impl Rule {
         if !self.groups.is_empty() && !user.is_some_and(|user| user.groups.iter().any(|group| among(&self.groups, group))) {
             return false;
         }
-        if !self.verbs.is_empty() && !among(&self.verbs, info.verb) {
+        if !self.verbs.is_empty() && !among(&self.verbs, info.verb()) {
             return false;
         }
         if !self.namespaces.is_empty() || !self.resources.is_empty() {

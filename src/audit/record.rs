@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
 use super::policy::Scope;
+use super::quoted::Secrets;
 use super::{Event, Json, Level, Stage, Story, latency, redact, source};
 use crate::request::{Body, Context, RequestInfo, SharedContext, User};
 use crate::status::Status;
@@ -106,7 +107,10 @@ impl Arrival {
             api_version: "audit.k8s.io/v1".into(),
             audit_id: context.audit_id.to_string(),
             request_uri: redact::uri(&self.uri),
-            verb: context.info.verb.into(),
+            verb: match context.info.special_verb.as_str() {
+                "" => context.info.verb.into(),
+                unknown => unknown.to_owned().into(),
+            },
             user: context.authenticated().map(|user| UserInfo::from(&**user)).unwrap_or_default(),
             source_ips: source::addresses(self.forwarded_for.as_ref(), self.real_ip.as_ref(), self.peer),
             user_agent: agent(&context.user_agent),
@@ -235,8 +239,8 @@ impl Record {
         if self.stage == Stage::ResponseComplete && !context.info.is_long_running() {
             latency::annotate(&mut event.annotations, self.took, &steps);
         }
-        let mut secrets = redact::Secrets::of(&context.info, self.request.as_ref().is_some_and(|captured| !captured.is_empty()));
-        context.guarded().for_each(|object| secrets.guard(object));
+        let mut secrets = Secrets::of(&context.info, self.request.as_ref().is_some_and(|captured| !captured.is_empty()));
+        context.guarded().iter().for_each(|object| secrets.guard(object));
         if let Some(captured) = &self.request {
             let unread = self.ending.leaves_unread(context.info.verb);
             if !captured.too_large && !captured.is_empty() {
@@ -260,7 +264,7 @@ impl Record {
                 cause: cause(arrival, context.authenticated().map(|user| &**user)),
                 trace_id: context.span.map(|span| span.trace_id()).unwrap_or_default(),
             };
-            redact::story(&context.info, &mut story);
+            redact::story(&context.info, secrets.guards(), &mut story);
             event.trace = Some(Box::new(story));
         }
         secrets.scrub(&mut event);
@@ -287,7 +291,10 @@ impl Record {
             },
             other => bodies.response(context, other, &bytes)?,
         };
-        clean(context, scope, &mut value);
+        if scope.omit_managed_fields {
+            drop_managed_fields(&mut value);
+        }
+        redact::object(&context.info, &mut value);
         Some(Json::from(&value))
     }
 }
@@ -300,21 +307,8 @@ fn is_fit(context: &Context, scope: Scope, json: &[u8]) -> bool {
         && !(scope.omit_managed_fields && has_managed_fields())
 }
 
-fn clean(context: &Context, scope: Scope, value: &mut Value) {
-    if scope.omit_managed_fields {
-        drop_managed_fields(value);
-    }
-    redact::object(&context.info, value);
-}
-
 /// The body of a request as it is recorded, if it is; what must not be told of it is learnt in any case.
-fn request_object(
-    context: &Context,
-    scope: Scope,
-    bodies: &dyn Bodies,
-    captured: &Captured,
-    secrets: &mut redact::Secrets,
-) -> Option<Json> {
+fn request_object(context: &Context, scope: Scope, bodies: &dyn Bodies, captured: &Captured, secrets: &mut Secrets) -> Option<Json> {
     let bytes = captured.bytes();
     let recorded = |body: Json| Some(body).filter(|_| scope.level >= Level::Request);
     // A patch stands for itself, and mostly as it was sent.
@@ -333,7 +327,10 @@ fn request_object(
     }
     let mut object = body.value()?;
     secrets.learn(&object);
-    clean(context, scope, &mut object);
+    if scope.omit_managed_fields {
+        drop_managed_fields(&mut object);
+    }
+    redact::request(&context.info, &mut object);
     recorded(Json::from(&object))
 }
 

@@ -2,7 +2,7 @@
 //! one entry in a bounded queue and never waits; what does not fit is dropped, counted, and told.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ impl Audit {
                     policy.store(Arc::new(Policy::parse(bytes)?));
                     Ok(())
                 };
-                Some(reload::file(path, take).map_err(|why| format!("--audit-policy: {why}"))?)
+                Some(reload::file(path, take).map_err(|why| refusal(path, &why))?)
             }
         };
         let mut outlets = Vec::new();
@@ -198,6 +198,15 @@ impl Audit {
         family("usher_audit_dropped_total", "Audit events dropped because a sink was slower than the requests.", &series);
         out.push_str(&self.otlp.as_ref().map(|otlp| otlp.metrics()).unwrap_or_default());
         out
+    }
+}
+
+/// Why a policy cannot be used, in a real server's words.
+fn refusal(path: &Path, why: &str) -> String {
+    let file = path.display();
+    match why.strip_prefix(&format!("{file}: ")) {
+        Some(why) => format!("loading audit policy file: {why}: from file {file}"),
+        None => format!("--audit-policy: {why}"),
     }
 }
 

@@ -1,19 +1,18 @@
 //! What never gets into a record, whatever the policy says: the data of a Secret, tokens, private keys. Keys stay, so that one sees
 //! that something was there; values become `[redacted]`. This is stricter than a real server, which records what its policy asks for.
 //!
-//! Two nets, one behind the other: places that are known to hold secrets are masked ([`object`], [`story`], [`uri`]), and the values
-//! that a request about Secrets brought along are looked for in everything else that is told of it ([`Secrets`]): the message of a
-//! policy may well quote what it refused.
+//! Two nets, one behind the other: places that are known to hold secrets are masked here ([`object`], [`patch`], [`story`], [`uri`]),
+//! and the values that a request about Secrets brought along are looked for in everything else that is told of it
+//! ([`Secrets`](super::quoted::Secrets)): the message of a policy may well quote what it refused.
 
 use std::sync::LazyLock;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use memchr::memmem;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{Event, Json, Story};
+use super::Story;
+use super::quoted::Secrets;
 use crate::request::{RequestInfo, decode};
 
 /// What stands in the place of a secret.
@@ -28,10 +27,22 @@ const PRIVATE_KEY: &str = "PRIVATE KEY-----";
 /// The same in base64, as it looks where it begins at the first, second or third byte of a group of three.
 const ENCODED_KEYS: [&str; 3] = ["UFJJVkFURSBLRVktLS0tL", "BSSVZBVEUgS0VZLS0tLS", "QUklWQVRFIEtFWS0tLS0t"];
 
-const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
-
-/// Shorter values than this are not looked for in sentences: they would be found everywhere.
-const SHORTEST: usize = 4;
+/// What the key of a query's parameter holds if its value is a credential, without marks between its letters.
+const CREDENTIALS: [&str; 13] = [
+    "token",
+    "passw",
+    "passphrase",
+    "pwd",
+    "secret",
+    "credential",
+    "authorization",
+    "bearer",
+    "jwt",
+    "apikey",
+    "accesskey",
+    "signature",
+    "session",
+];
 
 /// Whether a request is about Secrets.
 pub fn is_about_secrets(info: &RequestInfo) -> bool {
@@ -39,7 +50,7 @@ pub fn is_about_secrets(info: &RequestInfo) -> bool {
 }
 
 /// Whether what a request carries or is answered with is secret.
-fn is_sensitive(info: &RequestInfo) -> bool {
+pub fn is_sensitive(info: &RequestInfo) -> bool {
     is_about_secrets(info) || info.resource == "tokenreviews" || info.subresource == "token"
 }
 
@@ -68,45 +79,76 @@ pub fn uri(uri: &Uri) -> String {
 
 /// The same of a text, which need not be one that this server would take.
 pub fn target(text: &str) -> String {
-    let Some((path, query)) = text.split_once('?') else { return text.to_owned() };
-    let is_credential = |pair: &str| {
-        let key = decode(pair.split('=').next().unwrap_or_default()).to_ascii_lowercase();
-        key != "showsecrets" && ["token", "password", "secret", "authorization"].iter().any(|word| key.contains(word))
-    };
-    if !query.split('&').any(is_credential) {
-        return format!("{path}?{query}");
+    let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    let mut told = path.to_owned();
+    if path.len() < text.len() {
+        told.push('?');
     }
-    let pairs: Vec<String> = query
-        .split('&')
-        .map(|pair| match (is_credential(pair), pair.split_once('=')) {
-            (true, Some((key, _))) => format!("{key}={MASK}"),
-            _ => pair.to_owned(),
-        })
-        .collect();
-    format!("{path}?{}", pairs.join("&"))
+    for pair in query.split_inclusive(['&', ';']) {
+        match pair.split_once('=') {
+            Some((key, value)) if is_credential(key) => {
+                let separator = value.trim_start_matches(|c| c != '&' && c != ';');
+                told.extend([key, "=", MASK, separator]);
+            }
+            _ => told.push_str(pair),
+        }
+    }
+    without_tokens(told)
 }
 
-/// Masks what is secret in the body of a request or a response.
+fn is_credential(key: &str) -> bool {
+    let mut key = decode(key).to_ascii_lowercase();
+    key.retain(|letter| letter.is_ascii_alphanumeric());
+    key != "showsecrets" && (CREDENTIALS.iter().any(|word| key.contains(word)) || matches!(key.as_str(), "auth" | "key" | "sig"))
+}
+
+/// Takes JSON web tokens from a path or a query, whatever they are called there.
+fn without_tokens(mut text: String) -> String {
+    let mut from = 0;
+    while let Some(start) = text[from..].find("eyJ").map(|at| from + at) {
+        let of_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let end = text[start..].find(|c| !of_token(c)).map_or(text.len(), |length| start + length);
+        from = end;
+        if text[start..end].matches('.').count() >= 2 {
+            text.replace_range(start..end, MASK);
+            from = start + MASK.len();
+        }
+    }
+    text
+}
+
+/// Masks what is secret in the body of a request.
+pub fn request(info: &RequestInfo, value: &mut Value) {
+    match info.verb == "patch" && is_about_secrets(info) {
+        true => {
+            change(value);
+            private_keys(value);
+        }
+        false => object(info, value),
+    }
+}
+
+/// Masks what is secret in an object, be it the body of a request or of a response.
 pub fn object(info: &RequestInfo, value: &mut Value) {
     let about_secrets = is_about_secrets(info);
     match value {
-        // A JSON patch says where it writes.
-        Value::Array(operations) if about_secrets => operations.iter_mut().for_each(operation),
+        Value::Array(_) if about_secrets => change(value),
         _ => document(value, about_secrets),
     }
     private_keys(value);
 }
 
-/// Masks what is secret in what is told of a request's way.
-pub fn story(info: &RequestInfo, story: &mut Story) {
-    let sensitive = is_sensitive(info);
+/// Masks what is secret in what is told of a request's way; `guarded` if it met Secrets that it is not about, such as the parameters
+/// of a policy.
+pub fn story(info: &RequestInfo, guarded: bool, story: &mut Story) {
+    let sensitive = guarded || is_sensitive(info);
     // Who asked and whether they may is told without anything that the request brought along.
     let admitted = story.steps.iter_mut().filter(|step| !matches!(&*step.hop, "authenticate" | "authorize"));
     for detail in admitted.filter_map(|step| step.detail.as_mut()) {
+        if let Some(patch) = detail.get_mut("patch").filter(|_| sensitive) {
+            self::patch(info, patch);
+        }
         if sensitive {
-            if let Some(patch) = detail.get_mut("patch") {
-                object(info, patch);
-            }
             // The parts of an expression stay, what they came to goes.
             for value in detail.get_mut("values").and_then(Value::as_array_mut).into_iter().flatten() {
                 value.get_mut("value").into_iter().for_each(mask);
@@ -116,10 +158,27 @@ pub fn story(info: &RequestInfo, story: &mut Story) {
     }
 }
 
+/// Masks what is secret in what a webhook or a policy changed in the object of a request.
+pub fn patch(info: &RequestInfo, patch: &mut Value) {
+    match is_about_secrets(info) {
+        true => change(patch),
+        false => object(info, patch),
+    }
+}
+
+/// Whether an object calls itself a Secret or a list of them; of other groups' kinds of that name nothing is known.
+pub fn is_secret(object: &Value) -> bool {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    matches!(text("kind"), "Secret" | "SecretList") && matches!(text("apiVersion"), "" | "v1")
+}
+
 fn document(value: &mut Value, secret: bool) {
+    let secret = secret || is_secret(value);
+    if secret {
+        copies(value);
+    }
     let Some(map) = value.as_object_mut() else { return };
     let kind = map.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let secret = secret || kind == "Secret" || kind == "SecretList";
     if secret {
         for field in ["data", "stringData"] {
             if let Some(data) = map.get_mut(field) {
@@ -136,7 +195,7 @@ fn document(value: &mut Value, secret: bool) {
         mask(token);
     }
     if let Some(applied) = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(|a| a.get_mut(LAST_APPLIED))
-        && (secret || applied.as_str().is_some_and(|text| text.contains("\"Secret\"")))
+        && (secret || kind == "TokenReview" || applied.as_str().is_some_and(tells_secrets))
     {
         mask(applied);
     }
@@ -150,24 +209,100 @@ fn document(value: &mut Value, secret: bool) {
     }
 }
 
+/// Whether a JSON text has something in it that is to be masked.
+fn tells_secrets(json: &str) -> bool {
+    if !json.contains("Secret") && !json.contains("\\u00") {
+        return false;
+    }
+    let Ok(read) = serde_json::from_str::<Value>(json) else { return true };
+    let mut masked = read.clone();
+    document(&mut masked, false);
+    masked != read
+}
+
+/// Masks what somebody copied from the data of a Secret to its labels and annotations.
+pub fn copies(secret: &mut Value) {
+    let is_told = |part: &&str| secret["metadata"][*part].as_object().is_some_and(|map| !map.is_empty());
+    let parts: Vec<&str> = ["annotations", "labels"].into_iter().filter(is_told).collect();
+    if parts.is_empty() || !(secret["data"].is_object() || secret["stringData"].is_object()) {
+        return;
+    }
+    let mut known = Secrets::default();
+    known.guard(secret);
+    let known = known.found();
+    for part in parts {
+        known.clean_value(&mut secret["metadata"][part]);
+    }
+}
+
+/// A patch of a Secret, of whatever sort: nobody has checked it yet, so that only what is known to be harmless stays.
+pub fn change(patch: &mut Value) {
+    match patch {
+        Value::Array(operations) => operations.iter_mut().for_each(operation),
+        Value::Object(map) => map.iter_mut().for_each(|(key, value)| member(key, value)),
+        other => whole(other),
+    }
+}
+
+fn member(key: &str, value: &mut Value) {
+    match key {
+        "metadata" => metadata(value),
+        _ if is_harmless(key, value) => {}
+        _ => mask_data(value),
+    }
+}
+
+fn is_harmless(key: &str, value: &Value) -> bool {
+    match key {
+        "apiVersion" | "kind" | "type" => value.is_string(),
+        "immutable" => value.is_boolean(),
+        "$patch" => matches!(value.as_str(), Some("replace" | "merge" | "delete")),
+        _ => false,
+    }
+}
+
+fn metadata(value: &mut Value) {
+    match value {
+        Value::Object(map) => map.get_mut("annotations").into_iter().for_each(annotations),
+        other => whole(other),
+    }
+}
+
+fn annotations(value: &mut Value) {
+    if let Some(applied) = value.get_mut(LAST_APPLIED) {
+        mask(applied);
+    }
+}
+
 /// One operation of a JSON patch on a Secret.
 fn operation(operation: &mut Value) {
     let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let Some(value) = operation.get_mut("value") else { return };
-    match path.split('/').nth(1).unwrap_or_default() {
-        "data" | "stringData" if path.split('/').count() == 2 => mask_data(value),
-        "data" | "stringData" => whole(value),
-        "metadata" if path.ends_with("last-applied-configuration") => mask(value),
-        "metadata" => {
-            // `/metadata` or `/metadata/annotations` as a whole.
-            for annotations in [value.get("annotations").is_some().then_some("/annotations"), Some("")].into_iter().flatten() {
-                if let Some(applied) = value.pointer_mut(annotations).and_then(|a| a.get_mut(LAST_APPLIED)) {
-                    mask(applied);
-                }
+    let Value::Object(map) = operation else { return whole(operation) };
+    for (key, part) in map {
+        let stays = match key.as_str() {
+            "op" => matches!(part.as_str(), Some("add" | "remove" | "replace" | "move" | "copy" | "test")),
+            "path" | "from" => part.is_string(),
+            "value" => {
+                written(&path, part);
+                true
             }
+            _ => false,
+        };
+        if !stays {
+            whole(part);
         }
-        "" => document(value, true),
-        _ => {}
+    }
+}
+
+/// What an operation writes at a path.
+fn written(path: &str, value: &mut Value) {
+    match path.split('/').collect::<Vec<_>>().as_slice() {
+        [""] if value.is_object() => change(value),
+        ["", "metadata", "annotations"] => annotations(value),
+        ["", "metadata", .., last] if last.ends_with("last-applied-configuration") => mask(value),
+        ["", "metadata", _, ..] => {}
+        ["", key] => member(key, value),
+        _ => whole(value),
     }
 }
 
@@ -186,7 +321,7 @@ fn whole(value: &mut Value) {
 }
 
 /// Replaces every value; the keys of maps stay, and so does what is empty.
-fn mask(value: &mut Value) {
+pub fn mask(value: &mut Value) {
     match value {
         Value::Null => {}
         Value::String(text) if text.is_empty() => {}
@@ -205,199 +340,13 @@ fn private_keys(value: &mut Value) {
     }
 }
 
-/// What a request brought along that nobody may read afterwards.
-#[derive(Debug, Default)]
-pub struct Secrets {
-    values: Vec<String>,
-    about_secrets: bool,
-    unread: bool,
-    patch: bool,
-}
-
-impl Secrets {
-    /// Nothing known yet of a request; one about Secrets is distrusted until its body has been read.
-    pub fn of(info: &RequestInfo, has_body: bool) -> Self {
-        let about_secrets = is_about_secrets(info);
-        Secrets { about_secrets, unread: about_secrets && has_body, patch: info.verb == "patch", ..Secrets::default() }
-    }
-
-    /// The body has been read, and brings nothing along.
-    pub fn nothing_to_learn(&mut self) {
-        self.unread = false;
-    }
-
-    /// Remembers the values in the body of a request.
-    pub fn learn(&mut self, body: &Value) {
-        self.unread = false;
-        match self.about_secrets {
-            true => self.search_patch(body),
-            false => self.search(body, false),
-        }
-    }
-
-    /// A Secret, or a patch on one.
-    fn search_patch(&mut self, patch: &Value) {
-        let Value::Array(operations) = patch else { return self.search(patch, true) };
-        for operation in operations {
-            match operation["path"].as_str().unwrap_or_default().split('/').nth(1) {
-                Some("data" | "stringData") => self.collect(&operation["value"]),
-                _ => self.search(&operation["value"], true),
-            }
-        }
-    }
-
-    /// Remembers the values of a Secret that is stored, or that policies and webhooks have changed.
-    pub fn guard(&mut self, secret: &Value) {
-        self.search(secret, true);
-    }
-
-    fn search(&mut self, value: &Value, secret: bool) {
-        let kind = value["kind"].as_str().unwrap_or_default();
-        let secret = secret || kind == "Secret";
-        if secret {
-            self.collect(&value["data"]);
-            self.collect(&value["stringData"]);
-        }
-        if kind == "TokenReview" {
-            self.collect(&value["spec"]["token"]);
-        }
-        for item in value["items"].as_array().into_iter().flatten() {
-            self.search(item, secret);
-        }
-    }
-
-    fn collect(&mut self, value: &Value) {
-        match value {
-            Value::String(text) => {
-                if let Some(plain) = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok()) {
-                    self.add(&plain);
-                }
-                self.add(&STANDARD.encode(text));
-                self.add(text);
-            }
-            Value::Object(map) => map.values().for_each(|value| self.collect(value)),
-            Value::Array(items) => items.iter().for_each(|value| self.collect(value)),
-            _ => {}
-        }
-    }
-
-    fn add(&mut self, text: &str) {
-        for form in [text.to_owned(), serde_json::to_string(text).unwrap_or_default().trim_matches('"').to_owned()] {
-            if form.len() >= SHORTEST && !self.values.contains(&form) {
-                self.values.push(form);
-            }
-        }
-        // The longest first: what is part of another must not break it up.
-        self.values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-    }
-
-    /// Takes everything that is known from everything that an event says.
-    pub fn scrub(mut self, event: &mut Event) {
-        if self.about_secrets {
-            self.scrub_patches(event);
-            self.scrub_quotations(event);
-        }
-        if self.values.is_empty() {
-            return;
-        }
-        for text in event.annotations.values_mut() {
-            self.clean(text);
-        }
-        if let Some(status) = &mut event.response_status {
-            self.clean(&mut status.message);
-            status.details.iter_mut().for_each(|details| self.clean_value(details));
-        }
-        for body in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
-            if self.values.iter().any(|value| memmem::find(body.bytes(), value.as_bytes()).is_some())
-                && let Some(mut value) = body.value()
-            {
-                self.clean_value(&mut value);
-                *body = Json::from(&value);
-            }
-        }
-        if let Some(story) = &mut event.trace {
-            story.warnings.iter_mut().for_each(|warning| self.clean(warning));
-            for step in &mut story.steps {
-                if self.values.iter().any(|value| step.verdict.contains(value.as_str())) {
-                    let mut verdict = step.verdict.to_string();
-                    self.clean(&mut verdict);
-                    step.verdict = verdict.into();
-                }
-                step.detail.iter_mut().for_each(|detail| self.clean_value(detail));
-            }
-        }
-    }
-
-    /// The patches of webhooks, as annotations show them.
-    fn scrub_patches(&mut self, event: &mut Event) {
-        for (_, text) in event.annotations.iter_mut().filter(|(key, _)| key.starts_with(PATCH_ANNOTATION)) {
-            let Ok(Value::Object(mut map)) = serde_json::from_str::<Value>(text) else {
-                *text = MASK.to_owned();
-                continue;
-            };
-            // What a webhook added, a policy behind it may quote.
-            if let Some(patch) = map.get("patch") {
-                self.search_patch(patch);
-            }
-            match map.get_mut("patch") {
-                Some(Value::Array(operations)) => operations.iter_mut().for_each(operation),
-                Some(patch) => document(patch, true),
-                None => {}
-            }
-            *text = in_order(&map, &["configuration", "webhook", "patch", "patchType"]);
-        }
-    }
-
-    /// Refusals that quote the whole body, or the whole object.
-    fn scrub_quotations(&self, event: &mut Event) {
-        // Who may not do it at all is told so without a word of the body.
-        let admitted = event.decision() != "forbid";
-        let unread = |code: u16| self.unread && (matches!(code, 400 | 422 | 500) || code == 403 && admitted);
-        let quotes = |code: u16| unread(code) || self.patch && matches!(code, 400 | 422 | 500);
-        let Some(status) = event.response_status.as_mut().filter(|status| quotes(status.code)) else { return };
-        status.message = MASK.to_owned();
-        for cause in status.details.as_mut().and_then(|d| d.get_mut("causes")).and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(message) = cause.get_mut("message") {
-                mask(message);
-            }
-        }
-        if event.response_object.is_some() {
-            let mut shown = serde_json::to_value(&*status).unwrap_or_default();
-            shown["kind"] = "Status".into();
-            shown["apiVersion"] = "v1".into();
-            event.response_object = Some(Json::from(&shown));
-        }
-    }
-
-    fn clean(&self, text: &mut String) {
-        for value in self.values.iter().filter(|value| value.as_str() != MASK) {
-            if text.contains(value.as_str()) {
-                *text = text.replace(value.as_str(), MASK);
-            }
-        }
-    }
-
-    fn clean_value(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => self.clean(text),
-            Value::Object(map) => map.values_mut().for_each(|value| self.clean_value(value)),
-            Value::Array(items) => items.iter_mut().for_each(|value| self.clean_value(value)),
-            _ => {}
-        }
-    }
-}
-
-fn in_order(map: &Map<String, Value>, keys: &[&str]) -> String {
-    let members = keys.iter().filter_map(|key| map.get(*key).map(|value| format!("{key:?}:{value}")));
-    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use serde_json::json;
 
     use super::*;
-    use crate::audit::event::ResponseStatus;
     use crate::request::parse;
 
     fn cleaned(path: &str, mut value: Value) -> Value {
@@ -466,7 +415,7 @@ mod tests {
             let detail = json!({"values": [{"expression": "object.data.p", "value": "aHVudGVyMg=="}], "patch": [{"op": "add", "path": "/data/p", "value": "x"}]});
             trace.step_with("validate", "p", "denied", trace.start(), Some(detail));
             let mut told = Story { steps: trace.steps(), ..Story::default() };
-            story(&parse(method, path, ""), &mut told);
+            story(&parse(method, path, ""), false, &mut told);
             told.steps.remove(0).detail.unwrap()
         };
         let wanted =
@@ -482,48 +431,59 @@ mod tests {
         assert_eq!(of("/api?access_token=abc&x=y"), "/api?access_token=[redacted]&x=y");
         assert_eq!(of("/api?access_tok%65n=abc"), "/api?access_tok%65n=[redacted]");
         assert_eq!(of("/api"), "/api");
-    }
-
-    #[test]
-    fn what_a_request_brought_along_is_found_in_messages_annotations_and_details() {
-        let info = parse("POST", SECRETS, "");
-        let mut secrets = Secrets::of(&info, true);
-        secrets.learn(&json!({"kind": "Secret", "data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "with \"quotes\""}}));
-        let mut event = Event {
-            response_status: Some(ResponseStatus {
-                message: "no: hunter2 and aHVudGVyMg==".into(),
-                code: 422,
-                ..ResponseStatus::default()
-            }),
-            ..Event::default()
-        };
-        event.annotations.insert("p/x".into(), "value is with \"quotes\"".into());
-        event.annotations.insert(
-            "patch.webhook.admission.k8s.io/round_0_index_0".into(),
-            r#"{"configuration":"c","webhook":"w","patch":[{"op":"add","path":"/data/n","value":"bmV3"}],"patchType":"JSONPatch"}"#.into(),
-        );
-        secrets.scrub(&mut event);
-        assert_eq!(event.response_status.unwrap().message, "no: [redacted] and [redacted]");
-        assert_eq!(event.annotations["p/x"], "value is [redacted]");
-        let patch = &event.annotations["patch.webhook.admission.k8s.io/round_0_index_0"];
+        assert_eq!(of("/api?"), "/api?");
+        for key in ["api_key", "X-Amz-Signature", "X-Amz-Credential", "passwd", "pwd", "jwt", "auth", "sig", "client_secret", "key"] {
+            assert_eq!(of(&format!("/api?a=b;{key}=abc=&c=d")), format!("/api?a=b;{key}=[redacted]&c=d"));
+        }
+        assert_eq!(of("/api/eyJhbGci.eyJpc3Mi.c2ln-_/x?y=eyJhbGci.eyJpc3Mi.&z=eyJh"), "/api/[redacted]/x?y=[redacted]&z=eyJh");
         assert_eq!(
-            patch,
-            r#"{"configuration":"c","webhook":"w","patch":[{"op":"add","path":"/data/n","value":"[redacted]"}],"patchType":"JSONPatch"}"#
+            of("/api/v1/pods?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEi&fieldSelector=metadata.name%3Da"),
+            "/api/v1/pods?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEi&fieldSelector=metadata.name%3Da"
         );
     }
 
     #[test]
-    fn a_refusal_that_quotes_a_broken_body_is_not_told() {
-        let info = parse("POST", SECRETS, "");
-        let mut event = Event {
-            response_status: Some(ResponseStatus {
-                message: "cannot read ({\"data\":{\"p\":\"hunter2\"}".into(),
-                code: 400,
-                ..ResponseStatus::default()
-            }),
-            ..Event::default()
+    fn of_a_patch_of_a_secret_only_what_is_known_to_be_harmless_stays() {
+        let cleaned = |mut patch: Value| {
+            request(&parse("PATCH", "/api/v1/namespaces/a/secrets/s", ""), &mut patch);
+            patch
         };
-        Secrets::of(&info, true).scrub(&mut event);
-        assert_eq!(event.response_status.unwrap().message, MASK);
+        let merge = json!({"stringDat": {"k": "v"}, "Data": "v", "type": ["v"], "immutable": true, "metadata": {"labels": {"a": "b"}},
+            "data": {"k": null}, "$patch": "v", "kind": "Secret"});
+        let wanted = json!({"stringDat": {"k": MASK}, "Data": MASK, "type": MASK, "immutable": true, "metadata": {"labels": {"a": "b"}},
+            "data": {"k": null}, "$patch": MASK, "kind": "Secret"});
+        assert_eq!(cleaned(merge), wanted);
+        for value in [json!("v"), json!(7)] {
+            assert_eq!(cleaned(value), MASK);
+        }
+        assert_eq!(cleaned(json!(["v", ["v"]])), json!([MASK, MASK]));
+        let operations = json!([{"op": "add", "path": "data/k", "value": "v"}, {"op": "v", "path": 7, "value": "v", "note": "v"},
+            {"value": "v"}, {"op": "copy", "from": "/data/a", "path": "/data/b"}, {"op": "replace", "path": "/type", "value": "Opaque"},
+            {"op": "add", "path": "/Data/k", "value": {"a": "v"}}, {"op": "add", "path": "/metadata", "value": "v"}]);
+        let wanted = json!([{"op": "add", "path": "data/k", "value": MASK}, {"op": MASK, "path": MASK, "value": MASK, "note": MASK},
+            {"value": MASK}, {"op": "copy", "from": "/data/a", "path": "/data/b"}, {"op": "replace", "path": "/type", "value": "Opaque"},
+            {"op": "add", "path": "/Data/k", "value": MASK}, {"op": "add", "path": "/metadata", "value": MASK}]);
+        assert_eq!(cleaned(operations), wanted);
+    }
+
+    #[test]
+    fn a_secret_of_another_group_is_none_of_ours() {
+        let path = "/apis/example.com/v1/namespaces/a/secrets";
+        let open = json!({"apiVersion": "example.com/v1", "kind": "Secret", "data": {"k": "open"}, "metadata": {"annotations": {
+            LAST_APPLIED: "{\"apiVersion\":\"example.com/v1\",\"kind\":\"Secret\",\"data\":{\"k\":\"open\"}}"}}});
+        assert_eq!(cleaned(path, open.clone()), open);
+        let list = json!({"apiVersion": "example.com/v1", "kind": "SecretList", "items": [open]});
+        assert_eq!(cleaned(path, list.clone()), list);
+        let mixed = json!({"kind": "List", "metadata": {"annotations": {LAST_APPLIED: "{\"kind\":\"Secret\",\"data\":{\"k\":\"v\"}}"}}});
+        assert_eq!(cleaned(path, mixed)["metadata"]["annotations"][LAST_APPLIED], MASK);
+    }
+
+    #[test]
+    fn what_was_copied_from_the_data_of_a_secret_to_its_annotations_goes_too() {
+        let secret = json!({"kind": "Secret", "data": {"k": "cGxhbnRlZC12YWx1ZQ=="}, "metadata": {"name": "planted",
+            "annotations": {"a": "is planted-value", "b": "other"}, "labels": {"c": "cGxhbnRlZC12YWx1ZQ"}}});
+        let wanted = json!({"kind": "Secret", "data": {"k": MASK}, "metadata": {"name": "planted",
+            "annotations": {"a": "is [redacted]", "b": "other"}, "labels": {"c": MASK}}});
+        assert_eq!(cleaned(SECRETS, secret), wanted);
     }
 }

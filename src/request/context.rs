@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{RequestInfo, SpanContext, Trace, User};
@@ -28,8 +29,7 @@ pub struct Context {
     impersonated: OnceLock<Arc<User>>,
     constraint: OnceLock<&'static str>,
     body: OnceLock<Body>,
-    guarded: OnceLock<Arc<Value>>,
-    guarded_new: OnceLock<Value>,
+    guarded: Mutex<Vec<Arc<Value>>>,
     wanted: AtomicBool,
     understood: OnceLock<Bytes>,
 }
@@ -64,8 +64,7 @@ impl Context {
             impersonated: OnceLock::new(),
             constraint: OnceLock::new(),
             body: OnceLock::new(),
-            guarded: OnceLock::new(),
-            guarded_new: OnceLock::new(),
+            guarded: Mutex::default(),
             wanted: AtomicBool::new(false),
             understood: OnceLock::new(),
         }
@@ -124,14 +123,15 @@ impl Context {
         });
     }
 
-    /// The objects whose data must not be told in what is told of the request.
-    pub fn guarded(&self) -> impl Iterator<Item = &Value> {
-        self.guarded.get().map(|old| &**old).into_iter().chain(self.guarded_new.get())
+    /// The Secrets whose data must not be told in what is told of the request.
+    pub fn guarded(&self) -> Vec<Arc<Value>> {
+        self.guarded.lock().clone()
     }
 
-    /// Guards the data of an object that the request is about.
-    pub fn guard(&self, object: Arc<Value>) {
-        let _ = self.guarded.set(object);
+    /// Guards the data of a Secret: one that the request is about, as it is stored or as mutating admission left it, or one that a
+    /// policy is given as its parameters.
+    pub fn guard(&self, secret: Arc<Value>) {
+        self.guarded.lock().push(secret);
     }
 
     /// Asks for the object in the body as the server understands it.
@@ -150,11 +150,6 @@ impl Context {
     /// The object in the body as the server understood it, as JSON, if somebody asked in time.
     pub fn understood(&self) -> Option<&Bytes> {
         self.understood.get()
-    }
-
-    /// Guards the data of an object as mutating admission left it.
-    pub fn guard_new(&self, object: &Value) {
-        self.guarded_new.get_or_init(|| object.clone());
     }
 
     /// The first value of a query parameter.

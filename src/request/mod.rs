@@ -20,8 +20,8 @@ pub struct RequestInfo {
     pub path: String,
     /// `get`, `list`, `watch`, `create`, …; for other paths the method in lower case.
     pub verb: &'static str,
-    /// A verb that no request line can say (`use`, `bind`, `impersonate`, or whatever a review asks about); where it is
-    /// set, it counts instead of `verb`.
+    /// A verb that no request about a resource can say (`use`, `bind`, `impersonate`, whatever a review asks about, or a method
+    /// that nobody knows); where it is set, it counts instead of `verb`.
     pub special_verb: String,
     /// The API group; empty for the core group.
     pub group: String,
@@ -44,9 +44,11 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
-    /// Whether it is meant to take long: a watch, a log, a connection to a Pod.
+    /// Whether it is meant to take long: a watch, a log, a connection to a Pod, a profile.
     pub fn is_long_running(&self) -> bool {
-        self.verb == "watch" || matches!(self.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
+        self.verb == "watch"
+            || matches!(self.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
+            || !self.is_resource && self.path.starts_with("/debug/pprof/")
     }
 
     /// The verb that authorisation looks at.
@@ -103,6 +105,9 @@ pub type SharedUser = Arc<User>;
 /// Reads a request's method, path and query.
 pub fn parse(method: &str, path: &str, query: &str) -> RequestInfo {
     let mut info = RequestInfo { path: path.to_owned(), verb: plain_verb(method), ..RequestInfo::default() };
+    if info.verb.is_empty() {
+        info.special_verb = method.to_ascii_lowercase();
+    }
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     match parts.next() {
         Some("api") => {}
@@ -124,6 +129,7 @@ pub fn parse(method: &str, path: &str, query: &str) -> RequestInfo {
         return info;
     }
     info.is_resource = true;
+    info.special_verb.clear();
     info.verb = match method {
         "POST" => "create",
         "PUT" => "update",

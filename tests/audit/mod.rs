@@ -2,6 +2,7 @@
 
 mod admitted;
 mod core;
+mod hostile;
 mod observed;
 mod policies;
 mod redaction;

@@ -87,6 +87,40 @@ async fn requests_for_tokens_and_scales_are_spelled_out() {
     let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d", "namespace": "default"}, "spec": {"replicas": 2}});
     let event = recorded.ask(Method::PUT, "/apis/apps/v1/namespaces/default/deployments/d/scale", Some(scale)).await;
     assert_eq!(event["requestObject"]["status"], json!({"replicas": 0}));
+    let ask = async |what: &str, method: Method, uri: &str, spec: Value| {
+        let version = if what == "Scale" { "autoscaling/v1" } else { "authentication.k8s.io/v1" };
+        let body = json!({"apiVersion": version, "kind": what, "metadata": {"name": "d", "namespace": "default"}, "spec": spec});
+        recorded.ask(method, uri, Some(body)).await
+    };
+    let (scale, token) = ("/apis/apps/v1/namespaces/default/deployments/d/scale", "/api/v1/namespaces/default/serviceaccounts/s/token");
+    assert_eq!(ask("Scale", Method::PUT, scale, json!({"replicas": 0})).await["requestObject"]["spec"], json!({}));
+    // What cannot be read is not recorded as if it could.
+    for event in [
+        ask("Scale", Method::PUT, scale, json!({"replicas": "x"})).await,
+        ask("TokenRequest", Method::POST, token, json!({"expirationSeconds": "x"})).await,
+    ] {
+        assert_eq!((&event["responseStatus"]["code"], event.get("requestObject")), (&json!(400), None), "{event}");
+    }
+}
+
+#[tokio::test]
+async fn methods_that_nobody_knows_profiles_and_empty_lists() {
+    let recorded = Recorded::everything().await;
+    let purge = || Method::from_bytes(b"PURGE").unwrap();
+    assert_eq!(recorded.ask(purge(), "/api", None).await["verb"], "purge");
+    assert_eq!(recorded.ask(purge(), MAPS, None).await["verb"], "");
+    let stages: Vec<Value> =
+        recorded.send(asked(Method::GET, "/debug/pprof/", None)).await.iter().map(|event| event["stage"].clone()).collect();
+    assert_eq!(stages, ["RequestReceived", "ResponseStarted", "ResponseComplete"]);
+    let list = with(asked(Method::GET, &format!("{MAPS}?labelSelector=no"), None), "accept", "application/vnd.kubernetes.protobuf");
+    assert_eq!(recorded.send(list).await.pop().unwrap()["responseObject"]["items"], json!([]));
+    // What is not served is not deprecated.
+    let endpoints = "/api/v1/namespaces/default/endpoints";
+    let deprecated = |event: &Value| event["annotations"].get("k8s.io/deprecated").is_some();
+    assert!(deprecated(&recorded.ask(Method::GET, endpoints, None).await));
+    assert!(!deprecated(&recorded.ask(Method::GET, &format!("{endpoints}/e/status"), None).await));
+    let unread = with(asked(Method::GET, endpoints, None), "accept", "application/xml");
+    assert!(!deprecated(&recorded.send(unread).await.pop().unwrap()));
 }
 
 #[tokio::test]

@@ -106,3 +106,24 @@ async fn only_a_component_is_believed_about_its_cause() {
     let (_, id) = send(&door, asked).await;
     assert_eq!(events(&door, &id).await[0].trace.as_ref().unwrap().cause, Some(9));
 }
+
+#[tokio::test]
+async fn a_policy_that_is_wrong_at_the_start_is_refused_in_a_real_servers_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.yaml");
+    for (rules, why) in [
+        (
+            "rules: [{level: Foo}]",
+            "rules[0].level: Unsupported value: \"Foo\": supported values: \"None\", \"Metadata\", \"Request\", \"RequestResponse\"",
+        ),
+        ("rules: [{users: [a]}]", "rules[0].level: Required value"),
+        ("rules: []", "loaded illegal policy with 0 rules"),
+        ("rules: foo", "failed decoding: json: cannot unmarshal string into Go struct field Policy.rules of type []v1.PolicyRule"),
+    ] {
+        std::fs::write(&path, format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}\n")).unwrap();
+        let mut builder = crate::builder();
+        builder.audit.policy = Some(path.clone());
+        let refused = builder.start().await.err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(refused, format!("loading audit policy file: {why}: from file {}", path.display()));
+    }
+}

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
+use super::quoted::Secrets;
 use super::{Event, Json, Level, Stage, redact};
 
 /// How deep envelopes may lie in each other.
@@ -230,7 +231,7 @@ fn redacted(event: &mut Event) {
     };
     let info = crate::request::parse(method, path, query);
     event.request_uri = redact::target(&event.request_uri);
-    let mut secrets = redact::Secrets::of(&info, has_body);
+    let mut secrets = Secrets::of(&info, has_body);
     let read = |body: &Json| redact::may_hold_secrets(&info, body.bytes()).then(|| body.value()).flatten();
     if let Some(object) = event.request_object.as_ref().and_then(read) {
         secrets.learn(&object);
@@ -238,9 +239,11 @@ fn redacted(event: &mut Event) {
     if let Some(object) = event.response_object.as_ref().and_then(read).filter(|_| redact::is_about_secrets(&info)) {
         secrets.guard(&object);
     }
-    for body in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
-        if let Some(mut value) = read(body) {
-            redact::object(&info, &mut value);
+    type Masks = fn(&crate::request::RequestInfo, &mut Value);
+    let bodies: [(_, Masks); 2] = [(&mut event.request_object, redact::request), (&mut event.response_object, redact::object)];
+    for (body, masks) in bodies {
+        if let Some((body, mut value)) = body.as_mut().and_then(|body| read(body).map(|value| (body, value))) {
+            masks(&info, &mut value);
             *body = Json::from(&value);
         }
     }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::audit::redact;
 use crate::schema::{ListType, Schema, Shape};
 
 /// One step of a field's path.
@@ -206,15 +207,16 @@ fn compare(from: Option<&Value>, to: Option<&Value>, schema: Option<&Schema>, pa
 
 /// Takes the values out of a Secret: what it holds is shown by its size alone.
 pub fn redact_secret(object: &mut Value) {
-    for part in ["data", "stringData"] {
-        for value in object.get_mut(part).and_then(Value::as_object_mut).into_iter().flat_map(|fields| fields.values_mut()) {
-            *value = redacted(value);
-        }
-    }
     // kubectl keeps the whole of what was applied in an annotation.
     let applied = object.pointer_mut("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration");
     if let Some(applied) = applied {
         *applied = redacted(applied);
+    }
+    redact::copies(object);
+    for part in ["data", "stringData"] {
+        for value in object.get_mut(part).and_then(Value::as_object_mut).into_iter().flat_map(|fields| fields.values_mut()) {
+            *value = redacted(value);
+        }
     }
 }
 

@@ -51,8 +51,8 @@ impl Layer for Audit {
             told: Told::default(),
             context,
         });
-        // Bodies of requests about Secrets are read at any level: what is in them must not be told in a message either.
-        let early = gateway.audit.policy().is_early() || redact::is_about_secrets(&arrival.context.info);
+        // Bodies of requests about Secrets and tokens are read at any level: what is in them must not be told in a message either.
+        let early = gateway.audit.policy().is_early() || redact::is_sensitive(&arrival.context.info);
         let tap = early.then(|| Arc::new(Tap { arrival: arrival.clone(), scope: OnceLock::new(), request: Mutex::default() }));
         if let Some(tap) = &tap {
             request.extensions_mut().insert(tap.clone());
@@ -91,7 +91,7 @@ impl Layer for Evaluate {
                 goes_on: true,
             });
         }
-        let wanted = scope.level >= Level::Request || redact::is_about_secrets(&context.info);
+        let wanted = scope.level >= Level::Request || redact::is_sensitive(&context.info);
         // A patch stands for itself, and nothing else has an object in it.
         if wanted && matches!(context.info.verb, "create" | "update") {
             context.want_body();
