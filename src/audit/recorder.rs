@@ -26,7 +26,7 @@ const MOST: usize = 1 << 16;
 const MOST_BYTES: usize = 128 << 20;
 
 /// How long it waits for a batch to fill.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(2);
 
 /// How many requests are a batch worth starting on at once.
 const ENOUGH: usize = 1024;
