@@ -81,6 +81,12 @@ impl Reads {
         self.item.as_deref().or(self.member.as_deref()).or_else(|| self.keys.then_some(&PRESENCE))
     }
 
+    /// Whether something is read of every field, whatever its name.
+    #[must_use]
+    pub fn of_every_field(&self) -> bool {
+        self.member.is_some()
+    }
+
     /// The fields that are read by their names, or asked for.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|(name, _)| &**name)
@@ -280,6 +286,7 @@ fn walk(ast: &Ast, variable: &str) -> Option<Reads> {
                     go(*condition, Vec::new(), Use::Plain, &names);
                     [yes, no].into_iter().for_each(|id| go(*id, path.clone(), what, &names));
                 }
+                ("dyn", [operand]) => go(*operand, path, what, &names),
                 (name, _) => {
                     let what = match name {
                         "size" => Use::Keys,
@@ -394,7 +401,8 @@ mod tests {
             ("event.o.optMap(o, o.a == 1).hasValue()", "(o(a=))"),
             ("(event.verb == 'x' ? event : {}).verb == 'y'", "(verb=)"),
             ("[1].exists(event, event == 1)", ""),
-            ("dyn(event).verb == 'a'", "*"),
+            ("dyn(event).verb == 'a' && dyn(event.user) == 'b'", "(user= verb=)"),
+            ("[event][0].verb == 'a'", "*"),
             ("event.", "*"),
         ] {
             assert_eq!(told(&Reads::of(source, "event")), expected, "{source}");

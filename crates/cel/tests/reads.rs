@@ -61,6 +61,7 @@ fn condition() -> impl Strategy<Value = String> {
         (path(), literal()).prop_map(|(path, literal)| format!("{literal} in {path}")),
         (path(), literal(), literal()).prop_map(|(path, one, two)| format!("{path} in [{one}, {two}]")),
         path().prop_map(|path| format!("has({path}.a)")),
+        (path(), literal()).prop_map(|(path, literal)| format!("dyn({path}).a == {literal}")),
         path().prop_map(|path| format!("size({path}) == 2")),
         path().prop_map(|path| format!("{path} > 0")),
         path().prop_map(|path| format!("{path}.startsWith('s')")),
