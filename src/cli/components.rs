@@ -7,10 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use usher_components::controllers::certificates::CertificateAuthority;
 use usher_components::runtime::LeaderElection;
-use usher_components::{Clock, Options, Selection};
+use usher_components::{Clock, Options, Selection, TokenSigner};
 
 use super::client::Reach;
+use crate::authn::keys::ServiceAccountKeys;
 use crate::gateway::layers::deadline::parse_duration;
+use crate::server::token_signer;
 
 pub const CONTROLLERS_EXAMPLES: &str = "Examples:
   usher up --components none & usher controllers --kubeconfig usher-data/kubeconfig
@@ -56,6 +58,9 @@ pub struct Controllers {
     /// The CA that is published to every namespace as kube-root-ca.crt
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
+    /// The key that the tokens in Secrets of ServiceAccounts are signed with; without it none is put there
+    #[arg(long, value_name = "FILE")]
+    service_account_private_key_file: Option<PathBuf>,
 }
 
 impl Controllers {
@@ -67,10 +72,18 @@ impl Controllers {
                 leader_election: self.election.stand(),
                 cluster_signing: self.signing()?.map(Arc::new),
                 root_ca: self.root_ca_file.as_deref().map(read).transpose()?,
+                token_signer: self.signer()?,
                 ..Options::default()
             })
         };
         run(&self.reach, &selection, options)
+    }
+
+    /// What signs tokens.
+    fn signer(&self) -> Result<Option<TokenSigner>, String> {
+        let Some(file) = &self.service_account_private_key_file else { return Ok(None) };
+        let keys = ServiceAccountKeys::new(Some(read(file)?.as_bytes()), &[]);
+        keys.map(|keys| Some(token_signer(keys.into()))).map_err(|why| format!("--service-account-private-key-file: {why}"))
     }
 
     /// What the built-in signers sign with.

@@ -17,12 +17,14 @@ use usher_components::clock::Clock;
 use usher_components::controllers::certificates::CertificateAuthority;
 use usher_components::kubelet::{NodeConfig, Nodes};
 use usher_components::runtime::LeaderElection;
-use usher_components::{ClientFor, Options as ComponentOptions, Selection};
+use usher_components::{ClientFor, Options as ComponentOptions, Selection, TokenSigner};
 
 use crate::admission::{self, Cluster};
 use crate::aggregator::Aggregator;
 use crate::api::{Api, kinds};
 use crate::audit::{self, Archive, Audit, archive};
+use crate::authn::keys::ServiceAccountKeys;
+use crate::authn::token_request::{Reference, legacy_claims};
 use crate::authz::rbac::escalation::Escalation;
 use crate::gateway::flow::Flows;
 use crate::gateway::layers::limits::Limits;
@@ -238,6 +240,7 @@ impl Builder {
         let options = ComponentOptions {
             root_ca: Some(pki.ca.clone()),
             cluster_signing: Some(Arc::new(signing)),
+            token_signer: Some(token_signer(api.reviews.keys.clone())),
             // Several servers share an etcd; each of its components runs in one of them. One whose time is moved by hand is alone with it.
             leader_election: (matches!(self.store, StoreChoice::Etcd(_)) && !self.clock.is_virtual())
                 .then(|| LeaderElection::new(process_identity())),
@@ -250,6 +253,16 @@ impl Builder {
         gateway.health.ready();
         Ok(Server { gateway, identity, components, router, pki, address, stop, serving })
     }
+}
+
+/// Who puts tokens into Secrets signs them with the key of this server.
+pub fn token_signer(keys: Arc<ServiceAccountKeys>) -> TokenSigner {
+    TokenSigner::new(move |namespace, name, uid, secret| {
+        let account = Reference { name: name.to_owned(), uid: uid.to_owned() };
+        let keys = keys.load();
+        let key = keys.signing.as_ref().ok_or("there is no key to sign tokens with")?;
+        key.sign(&legacy_claims(namespace, &account, secret))
+    })
 }
 
 /// This process among those that could do the same: its machine, and something that no other has.

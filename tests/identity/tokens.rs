@@ -198,3 +198,40 @@ async fn policies_of_a_file_decide_and_are_read_anew_and_masters_need_none() {
     eventually(async || ask("t2", Method::GET, "/api/v1/pods").await.0 == 200).await;
     assert_eq!(ask("t1", Method::GET, "/api/v1/pods").await.0, 403);
 }
+
+#[tokio::test]
+async fn a_secret_for_the_token_of_an_account_gets_one_that_works_and_goes_with_the_account() {
+    let mut builder = crate::builder().listen("127.0.0.1:0".parse().unwrap());
+    builder.components = "serviceaccount-token".into();
+    let door = Door::open(builder).await;
+    let secret = |name: &str, of: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+               "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": of}}})
+    };
+    let (secrets, path) = ("/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/secrets/bot-token");
+    let account = account(&door, "bot").await;
+    door.make(secrets, secret("bot-token", "bot")).await;
+    let admin = door.admin();
+    let get = async |path: &str| door.call(&admin, Method::GET, path, &[], None).await;
+    eventually(async || get(path).await.1["data"]["token"].is_string()).await;
+    let (_, filled) = get(path).await;
+    let plain = |key: &str| {
+        let text = filled["data"][key].as_str().unwrap_or_default();
+        String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).unwrap()).unwrap()
+    };
+    assert_eq!(filled["metadata"]["annotations"]["kubernetes.io/service-account.uid"], account["metadata"]["uid"]);
+    assert_eq!((plain("namespace").as_str(), plain("ca.crt").as_str()), ("default", door.server.pki().ca.as_str()));
+    let stranger = door.client(None);
+    let token = plain("token");
+    assert_eq!(door.user(&stranger, &token).await.unwrap()["username"], "system:serviceaccount:default:bot");
+    // What somebody has taken away comes back.
+    let less = json!({"data": {"namespace": null}});
+    let merge = [("content-type", "application/merge-patch+json")];
+    assert_eq!(door.call(&admin, Method::PATCH, path, &merge, Some(less)).await.0, 200);
+    eventually(async || get(path).await.1["data"]["namespace"] == filled["data"]["namespace"]).await;
+    door.remove("/api/v1/namespaces/default/serviceaccounts/bot").await;
+    eventually(async || get(path).await.0 == 404).await;
+    assert_eq!(door.user(&stranger, &token).await, Err(401));
+    door.make(secrets, secret("of-nobody", "nobody")).await;
+    eventually(async || get("/api/v1/namespaces/default/secrets/of-nobody").await.0 == 404).await;
+}

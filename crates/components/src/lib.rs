@@ -27,7 +27,7 @@ pub mod scheduler;
 use std::sync::Arc;
 
 pub use clock::Clock;
-pub use options::Options;
+pub use options::{Options, TokenSigner};
 pub use runtime::{ClientFor, Handle, Identity, Selection};
 
 use runtime::{Entry, Unknown};

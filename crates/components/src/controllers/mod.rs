@@ -23,6 +23,7 @@ pub mod resource_quota;
 pub mod revisions;
 pub mod root_ca;
 pub mod service_account;
+pub mod service_account_token;
 pub mod statefulset;
 pub mod ttl_after_finished;
 pub mod volume;
@@ -50,6 +51,7 @@ pub fn entries() -> Vec<Entry> {
         entry("endpoints-controller", &["endpoint"], endpoints::legacy::run),
         entry("namespace-controller", &["namespace"], namespace::run),
         entry("serviceaccount-controller", &["serviceaccount"], service_account::run),
+        entry("serviceaccount-token-controller", &["serviceaccount-token"], service_account_token::run),
         entry("root-ca-certificate-publisher-controller", &["root-ca-cert-publisher"], root_ca::run),
         entry("clusterrole-aggregation-controller", &["clusterrole-aggregation"], cluster_role_aggregation::run),
         entry("certificatesigningrequest-signing-controller", &["csrsigning"], certificates::signing::run),
