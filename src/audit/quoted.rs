@@ -12,11 +12,10 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use memchr::memmem;
 use serde_json::{Map, Value};
 
+use super::record::PATCH_ANNOTATION;
 use super::redact::{self, MASK, is_about_secrets, is_secret, is_sensitive};
 use super::{Event, Json};
 use crate::request::{RequestInfo, decode};
-
-const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
 
 /// Annotations in which this server says something of its own.
 const OWN: [&str; 5] =

@@ -21,11 +21,14 @@ use crate::status::Status;
 /// The longest User-Agent that is kept whole.
 const LONGEST_AGENT: usize = 1024;
 
+/// The largest body that is kept for an event, as large as an object may be.
+pub const LARGEST_BODY: usize = 3 << 19;
+
 /// Said of an event from which a body was left out because it is too large.
-const TRUNCATED: &str = "audit.k8s.io/truncated";
+pub const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 /// Annotations that a real server keeps at the level Request and above only.
-const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
+pub const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
 
 /// Annotations whose values are JSON.
 const ADMISSION: &str = ".admission.k8s.io/";

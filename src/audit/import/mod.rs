@@ -9,14 +9,11 @@ use serde_json::{Map, Value};
 
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 use super::quoted::Secrets;
+use super::record::{LARGEST_BODY, TRUNCATED};
 use super::{Event, Json, Level, Stage, redact};
 
 /// How deep envelopes may lie in each other.
 const DEEPEST: usize = 8;
-/// The longest body that is kept, as for requests of this server.
-const LONGEST_BODY: usize = 3 << 19;
-/// Said of an event from which a body was left out because it is too large.
-const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 /// What a piece of a log had: its events, and what in it should have been one and is none.
 #[derive(Debug, Default)]
@@ -210,7 +207,7 @@ fn event(mut value: Value) -> Result<Event, String> {
 fn shorten(event: &mut Event) {
     let mut shortened = false;
     for body in [&mut event.request_object, &mut event.response_object] {
-        if body.as_ref().is_some_and(|body| body.bytes().len() > LONGEST_BODY) {
+        if body.as_ref().is_some_and(|body| body.bytes().len() > LARGEST_BODY) {
             *body = None;
             shortened = true;
         }
@@ -489,7 +486,7 @@ mod tests {
     #[test]
     fn a_body_that_is_too_long_is_left_out_and_the_event_says_so() {
         let mut large = plain();
-        large["requestObject"] = json!({"kind": "ConfigMap", "data": {"x": "y".repeat(LONGEST_BODY)}});
+        large["requestObject"] = json!({"kind": "ConfigMap", "data": {"x": "y".repeat(LARGEST_BODY)}});
         let event = line(&large.to_string()).events.remove(0);
         assert!(event.request_object.is_none());
         assert_eq!(event.annotations[TRUNCATED], "true");

@@ -22,14 +22,11 @@ use crate::api::negotiate::of_error;
 use crate::api::representation::Answered;
 use crate::audit::latency::SLOW;
 use crate::audit::policy::Scope;
-use crate::audit::record::{Arrival, Captured, Ending, Record, Told};
+use crate::audit::record::{Arrival, Captured, Ending, LARGEST_BODY, Record, Told};
 use crate::audit::{Level, Stage, redact};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
 use crate::gateway::listener::Peer;
-
-/// The largest body that is kept for an event, as large as an object may be.
-const LARGEST_BODY: usize = 3 << 19;
 
 /// Sees how a request ends.
 #[derive(Clone, Copy)]
