@@ -14,7 +14,7 @@ use crate::library;
 use crate::meter::{Budget, Meter};
 use crate::operations::{self, Answer};
 use crate::plan::{Binary, Call, Kind, MapEntry, Node, OptMap, Plan, StructField};
-use crate::value::{Entries, Map, Struct, Text, Value};
+use crate::value::{Entries, Held, List, Map, Struct, Value};
 
 /// The state of one evaluation. With `TRACE` it remembers the value of every step; without, that costs nothing.
 pub(crate) struct Evaluator<'a, 'r, const TRACE: bool> {
@@ -371,10 +371,12 @@ impl<'a, 'r, const TRACE: bool> Evaluator<'a, 'r, TRACE> {
     }
 }
 
-/// A constant, with its string borrowed from the program.
+/// A constant, borrowed from the program.
 fn borrow<'a>(value: &'a Value<'static>) -> Value<'a> {
     match value {
-        Value::String(text) => Value::String(Text::Borrowed(text)),
+        Value::String(text) => Value::String(Held::Borrowed(text)),
+        Value::List(List::Values(items)) => Value::List(List::Values(Held::Borrowed(items))),
+        Value::Map(Map::Entries(entries)) => Value::Map(Map::Entries(Held::Borrowed(entries))),
         other => other.clone(),
     }
 }

@@ -72,4 +72,4 @@ pub use schema::{MAX_REQUEST_SIZE_BYTES, Schema, escape as escape_property, is_r
 pub use source::{Issue, Issues, Location};
 pub use time::Timestamp;
 pub use types::{Type, TypeVariable};
-pub use value::{Concat, Entries, List, ListIter, Map, Struct, Text, Value};
+pub use value::{Concat, Entries, Held, List, ListIter, Map, Struct, Text, Value};

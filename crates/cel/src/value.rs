@@ -49,27 +49,40 @@ pub enum Value<'a> {
     Opaque(Opaque<'a>),
 }
 
-/// A string, borrowed if it can be.
-#[derive(Clone)]
-pub enum Text<'a> {
+/// Something that is borrowed if it can be: to count who shares it would cost more than most of what is done with it.
+pub enum Held<'a, T: ?Sized> {
     /// From a document or a program.
-    Borrowed(&'a str),
+    Borrowed(&'a T),
     /// Made by an expression.
-    Shared(Arc<str>),
+    Shared(Arc<T>),
 }
 
-impl Deref for Text<'_> {
-    type Target = str;
+/// A string.
+pub type Text<'a> = Held<'a, str>;
 
-    fn deref(&self) -> &str {
+impl<T: ?Sized> Clone for Held<'_, T> {
+    #[inline]
+    fn clone(&self) -> Self {
         match self {
-            Text::Borrowed(s) => s,
-            Text::Shared(s) => s,
+            Held::Borrowed(held) => Held::Borrowed(held),
+            Held::Shared(held) => Held::Shared(held.clone()),
         }
     }
 }
 
-impl fmt::Debug for Text<'_> {
+impl<T: ?Sized> Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            Held::Borrowed(held) => held,
+            Held::Shared(held) => held,
+        }
+    }
+}
+
+impl<T: fmt::Debug + ?Sized> fmt::Debug for Held<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }
@@ -81,7 +94,7 @@ pub enum List<'a> {
     /// An array of a document.
     Json(&'a [Json], Option<&'a Schema>),
     /// Values made by an expression.
-    Values(Arc<[Value<'a>]>),
+    Values(Held<'a, [Value<'a>]>),
     /// Two lists put together without copying them.
     Concat(Arc<Concat<'a>>),
 }
@@ -147,7 +160,7 @@ impl<'a> List<'a> {
         }
         let len = self.len().saturating_add(other.len());
         if len <= COPIED {
-            return List::Values(self.iter().chain(other.iter()).collect());
+            return List::Values(Held::Shared(self.iter().chain(other.iter()).collect()));
         }
         List::Concat(Arc::new(Concat { first: self.clone(), second: other.clone(), len }))
     }
@@ -155,7 +168,7 @@ impl<'a> List<'a> {
 
 impl<'a> From<Vec<Value<'a>>> for List<'a> {
     fn from(values: Vec<Value<'a>>) -> Self {
-        List::Values(values.into())
+        List::Values(Held::Shared(values.into()))
     }
 }
 
@@ -204,7 +217,7 @@ pub enum Map<'a> {
     /// An object of a document.
     Json(&'a serde_json::Map<String, Json>, Option<&'a Schema>),
     /// Entries made by an expression.
-    Entries(Arc<Entries<'a>>),
+    Entries(Held<'a, Entries<'a>>),
 }
 
 /// The entries of a map that an expression made, in the order in which they were made.
@@ -368,7 +381,7 @@ impl<'a> Map<'a> {
 
 impl<'a> From<Entries<'a>> for Map<'a> {
     fn from(entries: Entries<'a>) -> Self {
-        Map::Entries(Arc::new(entries))
+        Map::Entries(Held::Shared(Arc::new(entries)))
     }
 }
 
