@@ -62,6 +62,12 @@ impl Reads {
         *self == PLAIN
     }
 
+    /// Whether more matters of what is neither an object nor a list than its type.
+    #[must_use]
+    pub fn plain(&self) -> bool {
+        self.all || self.plain
+    }
+
     /// What is read of a field; `None` for nothing.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Reads> {
@@ -288,12 +294,15 @@ fn walk(ast: &Ast, variable: &str) -> Option<Reads> {
                 }
                 ("dyn", [operand]) => go(*operand, path, what, &names),
                 (name, _) => {
-                    let what = match name {
-                        "size" => Use::Keys,
-                        name if takes_plain(name) => Use::Plain,
-                        _ => Use::Whole,
+                    let uses: &[Use] = match name {
+                        // Of a text, too.
+                        "size" => &[Use::Keys, Use::Plain],
+                        name if takes_plain(name) => &[Use::Plain],
+                        _ => &[Use::Whole],
                     };
-                    target.iter().chain(args).for_each(|id| go(*id, Vec::new(), what, &names));
+                    for id in target.iter().chain(args) {
+                        uses.iter().for_each(|what| go(*id, Vec::new(), *what, &names));
+                    }
                 }
             },
             Expr::List { items, .. } => items.iter().for_each(|id| go(*id, Vec::new(), Use::Whole, &names)),
@@ -391,11 +400,11 @@ mod tests {
             ("event.o.containers.map(c, c.ports).size() == 1", "(o(containers#([](ports*))))"),
             ("event.list.all(a, event.other.all(b, a.x == b.y))", "(list#([](x*)) other#([](y*)))"),
             ("event.exists(k, k == 'verb')", "#([]=)"),
-            ("event.size() == 1 || size(event) == 2 || 'x' in event", "#([]=)"),
+            ("event.size() == 1 || size(event) == 2 || 'x' in event", "=#([]=)"),
             ("event.verb in ['a', 'b'] && event.a in event.b", "(a* b#([]*) verb=)"),
             ("event.exists(k, event[k] == 'x')", "#(?= []=)"),
             ("event.exists(k, v, v.startsWith('x'))", "#(?=)"),
-            ("event.exists(k, v, k == 'x' && v.a == 1) && event.verb.size() == 2", "#(?(a=) verb#(a=))"),
+            ("event.exists(k, v, k == 'x' && v.a == 1) && event.verb.size() == 2", "#(?(a=) verb=#(a=))"),
             ("event == {}", "#"),
             ("event == {'a': 1, 'b': {'c': [event.x]}}", "#(a= b#(c#([]*)) x*)"),
             ("event.o.optMap(o, o.a == 1).hasValue()", "(o(a=))"),

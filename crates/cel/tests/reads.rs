@@ -16,7 +16,10 @@ fn cut(value: &Value, reads: &Reads) -> Value {
         Value::Array(items) => {
             Value::Array(reads.item().map(|reads| items.iter().map(|item| cut(item, reads)).collect()).unwrap_or_default())
         }
-        plain => plain.clone(),
+        plain if reads.plain() => plain.clone(),
+        Value::String(_) => "".into(),
+        Value::Number(_) => 7.into(),
+        other => other.clone(),
     }
 }
 

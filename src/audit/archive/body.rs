@@ -9,15 +9,15 @@ use serde::{Deserialize, de};
 use serde_json::{Map, Value};
 use usher_cel::Reads;
 
-/// Reads a body; `None` if it is damaged.
-pub fn read(json: &[u8], reads: &Reads) -> Option<Value> {
+/// Reads a body over another one, of which it keeps what it needs again; `None` if it is damaged.
+pub fn read(json: &[u8], reads: &Reads, over: Value) -> Option<Value> {
     match json.first()? {
         b'{' if reads.only_plain() => return Some(Value::Object(Map::new())),
         b'[' if reads.only_plain() => return Some(Value::Array(Vec::new())),
         _ => {}
     }
     let mut text = serde_json::Deserializer::from_slice(json);
-    let value = Picked(reads).deserialize(&mut text).ok()?;
+    let value = Picked { reads, over }.deserialize(&mut text).ok()?;
     text.end().ok()?;
     Some(value)
 }
@@ -25,16 +25,19 @@ pub fn read(json: &[u8], reads: &Reads) -> Option<Value> {
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-struct Picked<'r>(&'r Reads);
+struct Picked<'r> {
+    reads: &'r Reads,
+    over: Value,
+}
 
 impl<'de> DeserializeSeed<'de> for Picked<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
-        if self.0.all() {
+        if self.reads.all() {
             return Value::deserialize(from);
         }
-        if self.0.only_presence() {
+        if self.reads.only_presence() {
             return IgnoredAny::deserialize(from).map(|_| Value::Null);
         }
         from.deserialize_any(self)
@@ -49,21 +52,36 @@ impl<'de> Visitor<'de> for Picked<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
+        let mut map = match self.over {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        };
+        let mut seen = Vec::with_capacity(map.len());
         while let Some(Name(name)) = entries.next_key()? {
-            match self.0.field(&name) {
-                Some(reads) => drop(map.insert(name.into_owned(), entries.next_value_seed(Picked(reads))?)),
-                None => drop(entries.next_value::<IgnoredAny>()?),
+            let Some(reads) = self.reads.field(&name) else {
+                entries.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            match map.get_mut(&*name) {
+                Some(place) => *place = entries.next_value_seed(Picked { reads, over: place.take() })?,
+                None => drop(map.insert(name.to_string(), entries.next_value_seed(Picked { reads, over: Value::Null })?)),
             }
+            seen.push(name);
+        }
+        // A name may be there twice.
+        seen.sort_unstable();
+        seen.dedup();
+        if seen.len() != map.len() {
+            map.retain(|name, _| seen.binary_search_by(|seen| (**seen).cmp(name)).is_ok());
         }
         Ok(Value::Object(map))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        match self.0.item() {
+        match self.reads.item() {
             Some(reads) => {
-                while let Some(item) = items.next_element_seed(Picked(reads))? {
+                while let Some(item) = items.next_element_seed(Picked { reads, over: Value::Null })? {
                     list.push(item);
                 }
             }
@@ -109,7 +127,13 @@ mod tests {
         let text = body.to_string();
         let shown = |source: &str| {
             let reads = Reads::of(source, "event");
-            read(text.as_bytes(), reads.field("o").unwrap())
+            let reads = reads.field("o").unwrap();
+            let value = read(text.as_bytes(), reads, Value::Null);
+            // Whatever was there before.
+            for before in [json!({"kind": {"a": 1}, "other": null, "metadata": {"name": [1], "x": 2}}), json!([1]), body.clone()] {
+                assert_eq!(read(text.as_bytes(), reads, before), value);
+            }
+            value
         };
         assert_eq!(shown("event.o == event"), Some(body.clone()));
         assert_eq!(shown("event.o == {}"), Some(json!({"kind": null, "metadata": null, "spec": null})));
@@ -124,7 +148,9 @@ mod tests {
             shown("event.o.spec.list.size() == event.o.spec.containers.size()"),
             Some(json!({"spec": {"containers": [null, null], "list": [null]}}))
         );
-        assert_eq!(read(br#"{"a": "#, &Reads::of("event.a == 1", "event")), None);
-        assert_eq!(read(br#"{} {}"#, &Reads::of("event.a == 1", "event")), None);
+        let keys = |text: &str| read(text.as_bytes(), &Reads::of("event == {}", "event"), json!({"a": null, "b": null}));
+        assert_eq!(keys(r#"{"a": 1, "a": 2}"#), Some(json!({"a": null})));
+        assert_eq!(keys(r#"{"a": "#), None);
+        assert_eq!(keys(r#"{} {}"#), None);
     }
 }

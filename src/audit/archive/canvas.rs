@@ -2,8 +2,6 @@
 //! only what differs from the record before is painted again, and what was taken down is kept for the next record that says the same:
 //! to make a value anew for every record would cost more than to evaluate the expression.
 
-use std::collections::HashMap;
-
 use jiff::Timestamp;
 use jiff::fmt::temporal::DateTimePrinter;
 use serde_json::{Map, Value};
@@ -18,7 +16,7 @@ use crate::audit::expression::FIELDS;
 const STRUCTURED: [&str; 8] =
     ["user", "impersonatedUser", "authenticationMetadata", "sourceIPs", "objectRef", "responseStatus", "annotations", "trace"];
 
-/// How many values that were taken down are kept.
+/// Of how many phrases the values are kept that were taken down.
 const KEPT: usize = 4096;
 
 /// The value, and what is on it.
@@ -27,20 +25,23 @@ pub struct Canvas<'f> {
     value: Value,
     reads: &'f Reads,
     trace: Option<&'f Reads>,
-    /// What only has to be there, or to be what it is.
-    placeholders: Vec<(&'static str, Value)>,
-    shown: HashMap<&'static str, u32>,
+    /// What only has to be there, or to be what it is, and whether it is there now.
+    placeholders: Vec<(&'static str, Value, bool)>,
+    /// Which phrase hangs under a name.
+    shown: Vec<(&'static str, u32)>,
     steps: Vec<Option<u32>>,
-    kept: HashMap<(&'static str, u32), Value>,
+    annotations: Vec<Option<u32>>,
+    /// By the number of the phrase, each with the name under which it hung.
+    kept: Vec<Option<(&'static str, Value)>>,
 }
 
 impl<'f> Canvas<'f> {
     /// An empty one, for what an expression looks at.
     pub fn new(reads: &'f Reads) -> Self {
-        let placeholders = FIELDS.into_iter().filter_map(|name| Some((name, placeholder(name, reads.field(name)?)?))).collect();
+        let placeholders = FIELDS.into_iter().filter_map(|name| Some((name, placeholder(name, reads.field(name)?)?, false))).collect();
         let trace = looked_into("trace", reads);
         let value = Value::Object(Map::new());
-        Canvas { value, reads, trace, placeholders, shown: HashMap::new(), steps: Vec::new(), kept: HashMap::new() }
+        Canvas { value, reads, trace, placeholders, shown: Vec::new(), steps: Vec::new(), annotations: Vec::new(), kept: Vec::new() }
     }
 
     /// Paints a record; `None` if it is damaged.
@@ -57,11 +58,12 @@ impl<'f> Canvas<'f> {
     }
 
     fn event(&mut self, event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
-        for (name, placeholder) in &self.placeholders {
-            match row.has(name) {
-                true if event.contains_key(*name) => {}
-                true => drop(event.insert((*name).to_owned(), placeholder.clone())),
-                false => drop(event.remove(*name)),
+        for (name, placeholder, there) in &mut self.placeholders {
+            let was_there = std::mem::replace(there, row.has(name));
+            match (was_there, *there) {
+                (false, true) => drop(event.insert((*name).to_owned(), placeholder.clone())),
+                (true, false) => drop(event.remove(*name)),
+                _ => {}
             }
         }
         let reads = self.reads;
@@ -111,7 +113,10 @@ impl<'f> Canvas<'f> {
         }
         for (name, body) in [("requestObject", row.request), ("responseObject", row.response)] {
             match (looked_into(name, reads), body) {
-                (Some(reads), Some(json)) => drop(event.insert(name.to_owned(), body::read(json, reads)?)),
+                (Some(reads), Some(json)) => match event.get_mut(name) {
+                    Some(place) => *place = body::read(json, reads, place.take())?,
+                    None => drop(event.insert(name.to_owned(), body::read(json, reads, Value::Null)?)),
+                },
                 (Some(_), None) => drop(event.remove(name)),
                 (None, _) => {}
             }
@@ -122,7 +127,7 @@ impl<'f> Canvas<'f> {
         if wants("stageTimestamp") {
             time(event, "stageTimestamp", row.reached);
         }
-        if wants("annotations") {
+        if wants("annotations") && !self.annotated(row) {
             annotations(event, row)?;
         }
         if let Some(wanted) = self.trace {
@@ -142,34 +147,50 @@ impl<'f> Canvas<'f> {
         part: Option<Part<'_>>,
         make: impl FnOnce(Part<'_>) -> Option<Value>,
     ) -> Option<()> {
-        let Some(part) = part else {
-            on.remove(name);
-            self.shown.remove(name);
-            return Some(());
-        };
-        if part.code.is_some() && self.shown.get(name).copied() == part.code {
+        let at = self.shown.iter().position(|(shown, _)| *shown == name);
+        let before = at.map(|at| self.shown[at].1);
+        if before.is_some() && part.is_some_and(|part| part.code == before) {
             return Some(());
         }
-        let new = self.made(name, part, make)?;
-        let old = on.insert(name.to_owned(), new);
-        let before = match part.code {
-            Some(code) => self.shown.insert(name, code),
-            None => self.shown.remove(name),
+        at.map(|at| self.shown.swap_remove(at));
+        let old = match part {
+            None => on.remove(name),
+            Some(part) => {
+                self.shown.extend(part.code.map(|code| (name, code)));
+                let new = self.made(name, part, make)?;
+                match on.get_mut(name) {
+                    Some(place) => Some(std::mem::replace(place, new)),
+                    None => on.insert(name.to_owned(), new),
+                }
+            }
         };
         self.shelve(name, before, old);
         Some(())
     }
 
     fn made(&mut self, name: &'static str, part: Part<'_>, make: impl FnOnce(Part<'_>) -> Option<Value>) -> Option<Value> {
-        part.code.and_then(|code| self.kept.remove(&(name, code))).or_else(|| make(part))
+        let kept = part.code.and_then(|code| self.kept.get_mut(code as usize)).and_then(|kept| kept.take_if(|kept| kept.0 == name));
+        kept.map(|(_, value)| value).or_else(|| make(part))
     }
 
     fn shelve(&mut self, name: &'static str, code: Option<u32>, value: Option<Value>) {
-        if let (Some(code), Some(value)) = (code, value)
-            && self.kept.len() < KEPT
-        {
-            self.kept.insert((name, code), value);
+        let (Some(code), Some(value)) = (code, value) else { return };
+        let code = code as usize;
+        if code < KEPT {
+            self.kept.resize_with(self.kept.len().max(code + 1), || None);
+            self.kept[code] = Some((name, value));
         }
+    }
+
+    /// Whether the annotations that are shown are those of a record; if not, they will be.
+    fn annotated(&mut self, row: &Row<'_>) -> bool {
+        let codes = row.annotations().map(|part| part.code);
+        let same = codes.clone().eq(self.annotations.iter().copied()) && self.annotations.iter().all(Option::is_some);
+        if !same {
+            self.annotations.clear();
+            self.annotations.extend(codes);
+        }
+        same
     }
 
     fn object(&mut self, event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
@@ -193,49 +214,49 @@ impl<'f> Canvas<'f> {
     }
 
     fn told(&mut self, event: &mut Map<String, Value>, wanted: &Reads, told: Told<'_>) -> Option<()> {
-        let wants = |name: &str| wanted.field(name).is_some();
         if !event.contains_key("trace") {
             event.insert("trace".to_owned(), Value::Object(Map::new()));
             self.steps.clear();
         }
         let trace = event.get_mut("trace").and_then(Value::as_object_mut)?;
-        if wants("took") {
+        // Whether there is something to paint.
+        let wants = |trace: &mut Map<String, Value>, name: &str, there: bool| match wanted.field(name) {
+            None => false,
+            Some(_) if !there => {
+                trace.remove(name);
+                false
+            }
+            Some(reads) if reads.only_presence() => {
+                if !trace.contains_key(name) {
+                    trace.insert(name.to_owned(), Value::Null);
+                }
+                false
+            }
+            Some(_) => true,
+        };
+        if wants(trace, "took", true) {
             number(trace, "took", told.took);
         }
-        if wants("steps") {
+        if wants(trace, "steps", !told.steps.is_empty()) {
             self.steps(trace, &told)?;
         }
-        if wants("warnings") {
-            match told.warnings.is_empty() {
-                true => drop(trace.remove("warnings")),
-                false => drop(trace.insert("warnings".to_owned(), told.warnings.into())),
-            }
+        if wants(trace, "warnings", !told.warnings.is_empty()) {
+            trace.insert("warnings".to_owned(), told.warnings.into());
         }
-        if wants("wrote") {
-            match told.wrote {
-                None => drop(trace.remove("wrote")),
-                Some(written) => wrote(trace, &written),
-            }
+        if wants(trace, "wrote", told.wrote.is_some()) {
+            told.wrote.iter().for_each(|written| wrote(trace, written));
         }
-        if wants("cause") {
-            match told.cause {
-                None => drop(trace.remove("cause")),
-                Some(cause) => number(trace, "cause", cause),
-            }
+        if wants(trace, "cause", told.cause.is_some()) {
+            told.cause.iter().for_each(|cause| number(trace, "cause", *cause));
         }
-        if wants("traceId") {
-            optional(trace, "traceId", Some(told.trace_id).filter(|id| !id.is_empty()));
+        if wants(trace, "traceId", !told.trace_id.is_empty()) {
+            write(trace, "traceId", told.trace_id);
         }
         Some(())
     }
 
     fn steps(&mut self, trace: &mut Map<String, Value>, told: &Told<'_>) -> Option<()> {
         const NAME: &str = "steps";
-        if told.steps.is_empty() {
-            trace.remove(NAME);
-            self.steps.clear();
-            return Some(());
-        }
         if !trace.contains_key(NAME) {
             trace.insert(NAME.to_owned(), Value::Array(Vec::new()));
             self.steps.clear();
@@ -267,13 +288,14 @@ impl<'f> Canvas<'f> {
     }
 }
 
-/// What stands for a field of which nothing else is read than that it is there, or that it is an object or a list.
+/// What stands for a field of which nothing else is read than that it is there, or that it is an object, a list or a text.
 fn placeholder(name: &str, reads: &Reads) -> Option<Value> {
     match name {
         _ if reads.only_presence() => Some(Value::Null),
         "sourceIPs" if reads.only_plain() => Some(Value::Array(Vec::new())),
-        name if reads.only_plain() && STRUCTURED.contains(&name) => Some(Value::Object(Map::new())),
-        _ => None,
+        name if STRUCTURED.contains(&name) => reads.only_plain().then(|| Value::Object(Map::new())),
+        "requestObject" | "responseObject" => None,
+        _ => (!reads.plain()).then(|| Value::String(String::new())),
     }
 }
 
@@ -443,6 +465,8 @@ mod tests {
         let plain = Expression::compile("event.exists(key, event[key] == 'x')").unwrap();
         let (mut all, mut part, mut there) = (Canvas::new(whole.reads()), Canvas::new(some.reads()), Canvas::new(keys.reads()));
         let mut shallow = Canvas::new(plain.reads());
+        let objects = Expression::compile("event.exists(key, value, value == {'a': 'b'})").unwrap();
+        let mut structured = Canvas::new(objects.reads());
         for (event, bytes) in &rows {
             let row = Row::read(bytes, &phrases.lexicon).unwrap();
             let expected = serde_json::to_value(event).unwrap();
@@ -461,6 +485,17 @@ mod tests {
                 }
             }
             assert_eq!(shallow.paint(&row), Some(&emptied));
+            let shown = structured.paint(&row).unwrap();
+            assert_eq!(names(shown), names(&expected));
+            for (name, value) in expected.as_object().unwrap() {
+                match value {
+                    Value::String(_) => assert_eq!(shown[name], ""),
+                    // Of a body nothing is told but its keys, and what is asked for.
+                    body if name.ends_with("Object") => assert_eq!(shown[name].is_array(), body.is_array()),
+                    trace if name == "trace" => assert_eq!(names(&shown[name]), names(trace)),
+                    whole => assert_eq!(&shown[name], whole),
+                }
+            }
             let shown = part.paint(&row).unwrap();
             assert_eq!((shown.get("user"), shown.get("responseStatus")), (expected.get("user"), expected.get("responseStatus")));
             assert_eq!(shown.pointer("/trace/steps"), expected.pointer("/trace/steps"));

@@ -407,7 +407,7 @@ impl<'a> Row<'a> {
     }
 
     /// What authorisation, admission and policies had to say; a damaged one ends them.
-    pub fn annotations(&self) -> impl Iterator<Item = Part<'a>> {
+    pub fn annotations(&self) -> impl Iterator<Item = Part<'a>> + Clone {
         let (count, mut bytes) = self.annotations;
         let lexicon = self.lexicon;
         (0..count).map_while(move |_| Part::take(&mut bytes, lexicon))

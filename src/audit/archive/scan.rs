@@ -121,6 +121,10 @@ impl Found {
     fn read(&self, filter: &Filter, order: Order, left: &mut usize, each: &mut dyn FnMut(Record) -> ControlFlow<()>) -> ControlFlow<()> {
         let mut rest = &*self.places;
         let mut most = FEW;
+        // One for each core, from piece to piece: what one record has in common with another is painted once.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let canvas = || filter.expression.as_ref().map(|expression| Canvas::new(expression.reads()));
+        let mut canvases: Vec<_> = (0..cores).map(|_| canvas()).collect();
         while !rest.is_empty() {
             if *left == 0 {
                 return ControlFlow::Break(());
@@ -128,7 +132,7 @@ impl Found {
             let piece;
             (piece, rest) = cut(rest, order, most);
             most = (most * 2).min(MANY);
-            let mut found = match self.matching(piece, filter) {
+            let mut found = match self.matching(piece, filter, &mut canvases) {
                 Ok(found) => found,
                 Err(error) => {
                     unreadable(&error);
@@ -150,26 +154,25 @@ impl Found {
     }
 
     /// The records of some places that match, in their order.
-    fn matching(&self, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if filter.expression.is_none() || cores == 1 || places.len() < WORTH_SHARING {
-            return self.matching_here(places, filter);
-        }
+    fn matching(&self, places: &[Place], filter: &Filter, canvases: &mut [Option<Canvas<'_>>]) -> io::Result<Vec<Record>> {
+        let shared = filter.expression.is_some() && places.len() >= WORTH_SHARING;
+        let shares = if shared { canvases.len() } else { 1 };
+        let mut shares = places.chunks(places.len().div_ceil(shares)).zip(canvases);
+        let Some((first, canvas)) = shares.next() else { return Ok(Vec::new()) };
         std::thread::scope(|scope| {
-            let shares = places.chunks(places.len().div_ceil(cores));
-            let threads: Vec<_> = shares.map(|share| scope.spawn(move || self.matching_here(share, filter))).collect();
-            let mut found = Vec::new();
-            for thread in threads {
+            let others: Vec<_> = shares.map(|(share, canvas)| scope.spawn(|| self.matching_here(share, filter, canvas))).collect();
+            let mut found = self.matching_here(first, filter, canvas)?;
+            for thread in others {
                 found.extend(thread.join().map_err(|_| io::Error::other("a thread that evaluates an expression ended early"))??);
             }
             Ok(found)
         })
     }
 
-    fn matching_here(&self, places: &[Place], filter: &Filter) -> io::Result<Vec<Record>> {
+    fn matching_here(&self, places: &[Place], filter: &Filter, canvas: &mut Option<Canvas<'_>>) -> io::Result<Vec<Record>> {
         let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(Vec::new()) };
         let vague = is_vague(filter);
-        let mut asked = filter.expression.as_ref().map(|expression| (expression, Canvas::new(expression.reads())));
+        let mut asked = filter.expression.as_ref().zip(canvas.as_mut());
         let mut keep = |bytes: &[u8]| {
             if let Some((expression, canvas)) = &mut asked {
                 let row = Row::read(bytes, &self.lexicon)?;
