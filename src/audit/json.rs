@@ -1,5 +1,5 @@
-//! The body of a request or a response in an event: JSON as text, which is passed on from who made it to who keeps it without being
-//! read. Where it is written out as part of a line it is looked through, so that no line is broken by it.
+//! The body of a request or a response in an event: JSON as text on one line, which is passed on from who made it to who keeps it
+//! without being read. What comes back from a disk may be damaged, and is looked through where it is written out again.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

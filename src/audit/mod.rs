@@ -12,6 +12,7 @@ pub mod filter;
 pub mod import;
 mod json;
 pub mod latency;
+mod lines;
 pub mod otlp;
 pub mod permissions;
 pub mod policy;

@@ -100,12 +100,12 @@ impl Arrival {
     }
 
     /// What every event says of it.
-    fn event(&self) -> Event {
+    fn event(&self) -> Box<Event> {
         if let Some(told) = self.told.0.lock().take() {
-            return *told;
+            return told;
         }
         let context = &*self.context;
-        Event {
+        Box::new(Event {
             kind: "Event".into(),
             api_version: "audit.k8s.io/v1".into(),
             audit_id: context.audit_id.to_string(),
@@ -120,7 +120,7 @@ impl Arrival {
             object_ref: object_reference(&context.info),
             request_received_timestamp: Some(self.received),
             ..Event::default()
-        }
+        })
     }
 }
 
@@ -150,6 +150,8 @@ pub struct Captured {
     pub pieces: Vec<Bytes>,
     /// Whether it was too large to be kept.
     pub too_large: bool,
+    /// Whether nobody saw its end: the client went away, or knew by its length that this was all.
+    pub cut_off: bool,
 }
 
 impl Captured {
@@ -207,7 +209,7 @@ impl Record {
     }
 
     /// The event, with the story of the request.
-    pub fn into_event(self, scope: Scope, bodies: &dyn Bodies) -> Event {
+    pub fn into_event(self, scope: Scope, bodies: &dyn Bodies) -> Box<Event> {
         let arrival = &*self.arrival;
         let context = &*arrival.context;
         let level = scope.level;
@@ -216,20 +218,18 @@ impl Record {
             (_, true) => (context.trace.steps(), context.trace.annotations(), None),
             (_, false) => context.trace.take(),
         };
-        let mut event = Event {
-            level,
-            stage: self.stage,
-            response_status: self.ending.status(),
-            stage_timestamp: Some(self.at),
-            annotations: annotations
-                .into_iter()
-                .filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION))
-                // A key has a prefix and a name; what a webhook calls otherwise is dropped.
-                .filter(|(key, _)| key.matches('/').count() <= 1)
-                .map(|(key, value)| if key.contains(ADMISSION) { (key, escaped(value)) } else { (key, value) })
-                .collect(),
-            ..arrival.event()
-        };
+        let mut event = arrival.event();
+        event.level = level;
+        event.stage = self.stage;
+        event.response_status = self.ending.status();
+        event.stage_timestamp = Some(self.at);
+        event.annotations = annotations
+            .into_iter()
+            .filter(|(key, _)| level >= Level::Request || !key.starts_with(PATCH_ANNOTATION))
+            // A key has a prefix and a name; what a webhook calls otherwise is dropped.
+            .filter(|(key, _)| key.matches('/').count() <= 1)
+            .map(|(key, value)| if key.contains(ADMISSION) { (key, escaped(value)) } else { (key, value) })
+            .collect();
         if self.stage != Stage::RequestReceived {
             // The body has perhaps been read by now.
             if let (Some(object), Some(body)) = (&mut event.object_ref, context.body()) {
@@ -289,6 +289,7 @@ impl Record {
         let bytes = captured.bytes();
         let mut value = match captured.content_type() {
             json if json.starts_with("application/json") => match is_fit(context, scope, &bytes) {
+                true if captured.cut_off => return Json::checked(bytes),
                 true => return Some(Json::written(bytes)),
                 false => serde_json::from_slice(&bytes).ok()?,
             },

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::lines::Lines;
 use super::otlp::Exporter;
 use super::policy::Policy;
 use super::queue::Queue;
@@ -33,6 +33,9 @@ const ENOUGH: usize = 1024;
 
 /// How many of a batch are written together.
 const PIECE: usize = 128;
+
+/// How many bytes of lines are handed to the sinks together, about.
+const FULL: usize = 1 << 20;
 
 /// How often drops are told.
 const TELL: Duration = Duration::from_secs(10);
@@ -221,38 +224,6 @@ impl Drop for Audit {
     }
 }
 
-/// The lines of events that have been written together, one behind the other.
-#[derive(Default)]
-struct Lines {
-    text: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Lines {
-    fn add(&mut self, event: &Event) {
-        let start = self.text.len();
-        match serde_json::to_writer(&mut self.text, event) {
-            Ok(()) => self.ends.push(self.text.len()),
-            Err(_) => self.text.truncate(start),
-        }
-    }
-
-    /// Hands them to the sinks, as parts of one piece of memory.
-    fn offer(&mut self, outlets: &[Outlet]) {
-        if self.ends.is_empty() {
-            return;
-        }
-        let room = self.text.len();
-        let all = Bytes::from(std::mem::replace(&mut self.text, Vec::with_capacity(room)));
-        let mut start = 0;
-        for end in self.ends.drain(..) {
-            let line = all.slice(start..end);
-            start = end;
-            outlets.iter().for_each(|outlet| outlet.offer(line.clone()));
-        }
-    }
-}
-
 struct Worker {
     shared: Arc<Shared>,
     policy: Arc<ArcSwap<Policy>>,
@@ -271,7 +242,7 @@ impl Worker {
             while rest.len() > 0 {
                 // Piece by piece: whoever asks the archive meanwhile does not wait long.
                 self.archive.append(rest.by_ref().take(PIECE).filter_map(|record| self.event(record, &mut lines)));
-                lines.offer(&self.shared.outlets);
+                self.offer(&mut lines);
             }
             drop(rest);
             self.shared.queue.finish(taken);
@@ -296,14 +267,14 @@ impl Worker {
             return None;
         }
         let span = context.span;
-        let mut event = Box::new(record.into_event(scope, &*self.bodies));
+        let event = record.into_event(scope, &*self.bodies);
         if recorded {
             self.shared.events.fetch_add(1, Ordering::Relaxed);
             if !self.shared.outlets.is_empty() {
-                // The story is the archive's alone: a sink gets what a real server would write.
-                let story = event.trace.take();
                 lines.add(&event);
-                event.trace = story;
+                if lines.len() >= FULL {
+                    self.offer(lines);
+                }
             }
         }
         if let (Some(otlp), Some(span), Stage::ResponseComplete | Stage::Panic) = (&self.otlp, span, stage) {
@@ -315,6 +286,12 @@ impl Worker {
             return None;
         }
         Some(event)
+    }
+
+    fn offer(&self, lines: &mut Lines) {
+        if let Some(lines) = lines.take() {
+            self.shared.outlets.iter().for_each(|outlet| outlet.offer(&lines));
+        }
     }
 
     /// Says how much was dropped since it was last said.

@@ -67,6 +67,27 @@ async fn a_body_that_is_too_large_is_left_out_and_the_event_says_so() {
 }
 
 #[tokio::test]
+async fn half_an_answer_is_not_recorded_as_an_object() {
+    use http_body_util::BodyExt;
+    let recorded = Recorded::everything().await;
+    let mut large = map("large");
+    large["data"]["k"] = json!("x".repeat(400_000));
+    recorded.make(MAPS, large.clone()).await;
+    large["metadata"]["name"] = json!("larger");
+    recorded.make(MAPS, large).await;
+    let response = tower::ServiceExt::oneshot(recorded.server.router(), request(Method::GET, MAPS, &admin(), None)).await.unwrap();
+    let id = response.headers()["audit-id"].to_str().unwrap().to_owned();
+    let mut body = response.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(serde_json::from_slice::<Value>(&first).is_err(), "that was all of it");
+    drop(body);
+    let event = recorded.of(&id).await.pop().unwrap();
+    assert_eq!((&event["stage"], &event["responseStatus"]["code"]), (&json!("ResponseComplete"), &json!(200)));
+    assert_eq!(event.get("responseObject"), None);
+    assert!(events(&recorded.server, &id).await[0].response_object.is_none());
+}
+
+#[tokio::test]
 async fn a_policy_counts_anew_when_its_file_changes_and_a_broken_one_does_not() {
     let recorded = Recorded::start("rules:\n- level: None\n").await;
     let file = recorded.directory.path().join("policy.yaml");

@@ -12,13 +12,13 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 
-use super::{Inlet, Outlet};
+use super::{Inlet, Outlet, Pieces, ends};
 
-/// How many events may wait for the disk.
+/// How many pieces of some lines each may wait for the disk.
 const MOST: usize = 1 << 16;
 
-/// How many are written at once, about.
-const ENOUGH: usize = 512;
+/// How many of them are worth writing at once.
+const ENOUGH: usize = 16;
 
 /// How long it waits for a batch to fill.
 const GATHER: Duration = Duration::from_millis(10);
@@ -60,24 +60,21 @@ pub fn open(settings: &Settings) -> Result<Outlet, String> {
             Box::new(Rotating::open(settings.clone()).map_err(|error| format!("--audit-log: cannot write {name}: {error}"))?)
         }
     };
-    Outlet::start("log", MOST, ENOUGH, move |inlet: Inlet| {
+    Outlet::start("log", Pieces::Lines, (MOST, ENOUGH), move |inlet: Inlet| {
         let mut failing = false;
-        while let Some(lines) = inlet.queue.take(GATHER) {
-            let mut text = Vec::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
-            for line in &lines {
-                text.extend_from_slice(line);
-                text.push(b'\n');
-            }
-            match log.write(&text) {
-                Ok(()) => failing = false,
-                Err(error) => {
-                    inlet.tally.errors.fetch_add(lines.len() as u64, Ordering::Relaxed);
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "cannot write the audit log");
+        while let Some(pieces) = inlet.queue.take(GATHER) {
+            for lines in &pieces {
+                match log.write(lines) {
+                    Ok(()) => failing = false,
+                    Err(error) => {
+                        inlet.tally.errors.fetch_add(ends(lines).count() as u64, Ordering::Relaxed);
+                        if !std::mem::replace(&mut failing, true) {
+                            tracing::warn!(%error, "cannot write the audit log");
+                        }
                     }
                 }
             }
-            inlet.queue.finish(lines.len());
+            inlet.queue.finish(pieces.len());
         }
     })
 }

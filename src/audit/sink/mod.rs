@@ -33,8 +33,18 @@ pub struct Outlet {
     /// What it did not manage.
     pub tally: Arc<Tally>,
     queue: Arc<Queue<Bytes>>,
+    pieces: Pieces,
     give_up: CancellationToken,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+/// How a sink wants its events.
+#[derive(Clone, Copy, PartialEq)]
+enum Pieces {
+    /// As they were written together.
+    Lines,
+    /// One by one, each without its end.
+    Events,
 }
 
 /// The sink's end: what it is given, and whether it should give up.
@@ -45,8 +55,13 @@ struct Inlet {
 }
 
 impl Outlet {
-    /// Starts a sink's thread, with room for so many events, of which `enough` make a batch.
-    fn start(name: &'static str, most: usize, enough: usize, run: impl FnOnce(Inlet) + Send + 'static) -> Result<Self, String> {
+    /// Starts a sink's thread, with room for so many pieces, of which `enough` make a batch.
+    fn start(
+        name: &'static str,
+        pieces: Pieces,
+        (most, enough): (usize, usize),
+        run: impl FnOnce(Inlet) + Send + 'static,
+    ) -> Result<Self, String> {
         let queue = Arc::new(Queue::new(most, MOST_BYTES, enough));
         let (tally, give_up) = (Arc::<Tally>::default(), CancellationToken::new());
         let inlet = Inlet { queue: queue.clone(), tally: tally.clone(), give_up: give_up.clone() };
@@ -54,14 +69,23 @@ impl Outlet {
             .name(format!("audit-{name}"))
             .spawn(move || run(inlet))
             .map_err(|error| format!("cannot start the audit {name}: {error}"))?;
-        Ok(Outlet { name, tally, queue, give_up, thread: Mutex::new(Some(thread)) })
+        Ok(Outlet { name, tally, queue, pieces, give_up, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Offers an event; one that does not fit is counted.
-    pub fn offer(&self, line: Bytes) {
-        let bytes = line.len();
-        if !self.queue.push(line, bytes) {
-            self.tally.dropped.fetch_add(1, Ordering::Relaxed);
+    /// Offers events, a line each; what does not fit is counted.
+    pub fn offer(&self, lines: &Bytes) {
+        let push = |piece: Bytes| {
+            let (bytes, events) = (piece.len(), ends(&piece).count().max(1));
+            if !self.queue.push(piece, bytes) {
+                self.tally.dropped.fetch_add(events as u64, Ordering::Relaxed);
+            }
+        };
+        match self.pieces {
+            Pieces::Lines => push(lines.clone()),
+            Pieces::Events => {
+                let mut start = 0;
+                ends(lines).for_each(|end| push(lines.slice(std::mem::replace(&mut start, end + 1)..end)));
+            }
         }
     }
 
@@ -85,4 +109,9 @@ impl Outlet {
         self.queue.close();
         self.give_up.cancel();
     }
+}
+
+/// Where lines end.
+fn ends(lines: &[u8]) -> memchr::Memchr<'_> {
+    memchr::memchr_iter(b'\n', lines)
 }

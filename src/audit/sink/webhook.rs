@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Inlet, Outlet};
+use super::{Inlet, Outlet, Pieces};
 use crate::authn::webhook_client::{Retry, WebhookClient};
 
 /// How often a batch is tried.
@@ -63,7 +63,7 @@ pub fn open(settings: &Settings) -> Result<Outlet, String> {
     let client = WebhookClient::from_kubeconfig(&config, base, TIMEOUT, Retry::default()).map_err(wrong)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| wrong(error.to_string()))?;
     let settings = settings.clone();
-    Outlet::start("webhook", settings.buffer_size, settings.max_size, move |inlet| {
+    Outlet::start("webhook", Pieces::Events, (settings.buffer_size, settings.max_size), move |inlet| {
         runtime.block_on(Sender { throttle: Throttle::new(&settings), settings, client, failing: false }.run(&inlet));
     })
 }

@@ -282,6 +282,9 @@ impl HttpBody for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
+        if let Some(captured) = &mut self.captured {
+            captured.cut_off = !self.body.is_end_stream();
+        }
         self.finish();
     }
 }
