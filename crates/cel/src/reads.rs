@@ -305,7 +305,10 @@ fn walk(ast: &Ast, variable: &str) -> Option<Reads> {
                     }
                 }
             },
-            Expr::List { items, .. } => items.iter().for_each(|id| go(*id, Vec::new(), Use::Whole, &names)),
+            Expr::List { items, .. } => {
+                let (path, what) = of_items(path, what);
+                items.iter().for_each(|id| go(*id, path.clone(), what, &names));
+            }
             Expr::Map(entries) => {
                 let parts = entries.iter().flat_map(|entry| [entry.key, entry.value]);
                 parts.for_each(|id| go(id, Vec::new(), Use::Whole, &names));
@@ -322,16 +325,17 @@ fn walk(ast: &Ast, variable: &str) -> Option<Reads> {
                     None => bound(&each.var, Some(Step::Item), names.clone()),
                     Some(var2) => bound(var2, Some(Step::Member), bound(&each.var, None, names.clone())),
                 };
-                let result = match each.kind {
-                    Macro::All | Macro::Exists | Macro::ExistsOne => Use::Plain,
+                let (path, what) = match each.kind {
+                    Macro::All | Macro::Exists | Macro::ExistsOne => (Vec::new(), Use::Plain),
                     Macro::Filter | Macro::SortBy => {
                         // What comes out is what went in.
                         go(each.range, path, what, &names);
-                        Use::Whole
+                        (Vec::new(), Use::Whole)
                     }
-                    Macro::Map | Macro::TransformMap | Macro::TransformMapEntry => Use::Whole,
+                    Macro::Map => of_items(path, what),
+                    Macro::TransformMap | Macro::TransformMapEntry => (Vec::new(), Use::Whole),
                 };
-                go(each.body, Vec::new(), result, &inner);
+                go(each.body, path, what, &inner);
                 each.filter.iter().for_each(|id| go(*id, Vec::new(), Use::Plain, &inner));
             }
             Expr::OptMap { target, var, body, .. } => {
@@ -343,6 +347,15 @@ fn walk(ast: &Ast, variable: &str) -> Option<Reads> {
         }
     }
     Some(reads)
+}
+
+/// What is done with the items of a list with which something is done.
+fn of_items(mut path: Vec<Step>, what: Use) -> (Vec<Step>, Use) {
+    match (path.pop(), what) {
+        (Some(Step::Item | Step::Member), what) => (path, what),
+        (None, Use::Keys | Use::Plain | Use::Presence) => (path, Use::Presence),
+        _ => (Vec::new(), Use::Whole),
+    }
 }
 
 /// Tells what is read of a value to compare it with another that the text spells out; everything if it does not.
@@ -397,7 +410,11 @@ mod tests {
             ("event.o.containers.exists(c, c.image.contains('x'))", "(o(containers#([](image=))))"),
             ("event.o.containers.filter(c, c.a == 1).exists(c, c.b == 2)", "(o(containers#([](a= b=))))"),
             ("event.o.containers.filter(c, c.a == 1)[0] == event.x", "(o(containers#(?* []*(a=))) x*)"),
-            ("event.o.containers.map(c, c.ports).size() == 1", "(o(containers#([](ports*))))"),
+            ("event.o.containers.map(c, c.ports) == event.x", "(o(containers#([](ports*))) x*)"),
+            ("event.o.containers.map(c, c.ports).exists(p, p == 1)", "(o(containers#([](ports=))))"),
+            ("event.map(k, event[k]).exists(v, v.a == 'x')", "#(?(a=) []=(a=))"),
+            ("event.o.containers.map(c, c.ports).size() == 1", "(o(containers#([](ports))))"),
+            ("[event.a, event.b].exists(o, o.name == 'x')", "(a(name=) b(name=))"),
             ("event.list.all(a, event.other.all(b, a.x == b.y))", "(list#([](x*)) other#([](y*)))"),
             ("event.exists(k, k == 'verb')", "#([]=)"),
             ("event.size() == 1 || size(event) == 2 || 'x' in event", "=#([]=)"),
@@ -411,7 +428,8 @@ mod tests {
             ("(event.verb == 'x' ? event : {}).verb == 'y'", "(verb=)"),
             ("[1].exists(event, event == 1)", ""),
             ("dyn(event).verb == 'a' && dyn(event.user) == 'b'", "(user= verb=)"),
-            ("[event][0].verb == 'a'", "*"),
+            ("[event][0].verb == 'a'", "(verb=)"),
+            ("[event] == [event.a]", "*(a*)"),
             ("event.", "*"),
         ] {
             assert_eq!(told(&Reads::of(source, "event")), expected, "{source}");

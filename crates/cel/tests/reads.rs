@@ -89,6 +89,11 @@ fn condition() -> impl Strategy<Value = String> {
             (path(), inner.clone()).prop_map(|(path, one)| format!("optional.of({path}).optMap(x, {one}).orValue(false)")),
             (inner.clone(), literal()).prop_map(|(one, literal)| format!("event.list.filter(x, {one})[0].b == {literal}")),
             (inner.clone(), inner.clone()).prop_map(|(one, two)| format!("event.list.filter(x, {one}).exists(x, {two})")),
+            (path(), path(), inner.clone()).prop_map(|(range, body, one)| format!("{range}.map(x, {body}).exists(x, {one})")),
+            (path(), path(), inner.clone()).prop_map(|(range, body, one)| format!("{range}.map(k, {body}).all(v, {one})")),
+            (path(), path(), inner.clone()).prop_map(|(one, two, three)| format!("[{one}, {two}].exists(x, {three})")),
+            (path(), path(), literal()).prop_map(|(one, two, literal)| format!("[{one}, {two}][0].a == {literal}")),
+            (path(), path()).prop_map(|(range, body)| format!("size({range}.map(x, {body})) == 2")),
             (inner.clone(), literal())
                 .prop_map(|(one, literal)| format!("(event.list + event.list).filter(x, {one}).map(x, x.a) == [{literal}]")),
             (path(), inner).prop_map(|(path, one)| format!("[1].exists(event, {one}) || {path} == 1")),
@@ -111,7 +116,7 @@ fn event() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_not_read_changes_no_answer(source in condition(), event in event()) {

@@ -16,7 +16,7 @@ pub fn read(json: &[u8], reads: &Reads, over: Value) -> Option<Value> {
         b'[' if reads.only_plain() => return Some(Value::Array(Vec::new())),
         _ => {}
     }
-    let mut text = serde_json::Deserializer::from_slice(json);
+    let mut text = serde_json::Deserializer::from_str(std::str::from_utf8(json).ok()?);
     let value = Picked { reads, over }.deserialize(&mut text).ok()?;
     text.end().ok()?;
     Some(value)
