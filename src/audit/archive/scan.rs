@@ -157,7 +157,7 @@ impl Found {
     fn matching(&self, places: &[Place], filter: &Filter, canvases: &mut [Option<Canvas<'_>>]) -> io::Result<Vec<Record>> {
         let shared = filter.expression.is_some() && places.len() >= WORTH_SHARING;
         let shares = if shared { canvases.len() } else { 1 };
-        let mut shares = places.chunks(places.len().div_ceil(shares)).zip(canvases);
+        let mut shares = places.chunks(places.len().div_ceil(shares).max(1)).zip(canvases);
         let Some((first, canvas)) = shares.next() else { return Ok(Vec::new()) };
         std::thread::scope(|scope| {
             let others: Vec<_> = shares.map(|(share, canvas)| scope.spawn(|| self.matching_here(share, filter, canvas))).collect();

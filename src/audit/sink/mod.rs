@@ -74,19 +74,19 @@ impl Outlet {
 
     /// Offers events, a line each; what does not fit is counted.
     pub fn offer(&self, lines: &Bytes) {
-        let push = |piece: Bytes| {
-            let (bytes, events) = (piece.len(), ends(&piece).count().max(1));
-            if !self.queue.push(piece, bytes) {
-                self.tally.dropped.fetch_add(events as u64, Ordering::Relaxed);
-            }
+        let refused = |piece: Bytes| {
+            let bytes = piece.len();
+            !self.queue.push(piece, bytes)
         };
-        match self.pieces {
-            Pieces::Lines => push(lines.clone()),
+        let dropped = match self.pieces {
+            Pieces::Lines if refused(lines.clone()) => ends(lines).count(),
+            Pieces::Lines => 0,
             Pieces::Events => {
                 let mut start = 0;
-                ends(lines).for_each(|end| push(lines.slice(std::mem::replace(&mut start, end + 1)..end)));
+                ends(lines).filter(|end| refused(lines.slice(std::mem::replace(&mut start, end + 1)..*end))).count()
             }
-        }
+        };
+        self.tally.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
     }
 
     /// Waits until everything that was taken so far has been dealt with.
