@@ -59,6 +59,10 @@ pub async fn states(gateway: &Gateway, subject: &Subject) -> Vec<Change> {
         let same = object.is_some_and(|object| object.resource == *subject.resource.plural && object.api_group == *subject.resource.group);
         let Some(wrote) = event.trace.as_ref().and_then(|story| story.wrote.as_ref()).filter(|_| same) else { continue };
         let answer = event.response_object.as_ref().and_then(Json::value).filter(|answer| answer["kind"] == *subject.resource.kind);
+        // A log that was imported twice tells everything twice.
+        if states.iter().any(|state| state.revision == wrote.revision && state.audit_id.as_deref() == Some(&event.audit_id)) {
+            continue;
+        }
         // Of what is deleted at once the answer has no state; it was as it was before.
         let value = match (answer, states.last()) {
             (Some(answer), _) => canonical(&answer),

@@ -34,7 +34,7 @@ const OBJECTS: usize = 500;
 
 /// Answers.
 pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
-    let question = Question::of(&request, "/usher/v1/trace/")?;
+    let question = Question::of(&request, "/usher/v1/trace/", &["namespace", "all", "alike", "format"])?;
     let subject = question.object(gateway).await?;
     let told = tell(gateway, &question, &subject).await?;
     let (kind, text) = match question.parameter("format").as_deref() {
