@@ -415,6 +415,29 @@ mod tests {
     }
 
     #[test]
+    fn a_star_that_somebody_tried_gives_nothing_and_what_only_some_have_by_default_is_told() {
+        let tried = ["/api/v1/*", "/apis/*/v1/*", "/*", "/usher/*", "/api/v1/namespaces/*/pods", "/api/v1/namespaces/a/pods/x/*"];
+        let tried: Vec<_> = tried.iter().map(|uri| ("list", *uri, 403)).collect();
+        assert_eq!(lines(Options::default(), &tried), Vec::<String>::new());
+        let of = |groups: &[&str]| {
+            let mut usage = Usage::of("jane", Options::default());
+            let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+            let asked = [("get", "/apis"), ("get", "/version"), ("get", "/apisx"), ("create", review)];
+            for (verb, uri) in asked.into_iter().chain([("get", "/.well-known/openid-configuration")]) {
+                let mut event = event(verb, uri, 200);
+                event.user.groups = groups.iter().map(|group| group.to_string()).collect();
+                usage.see(&event);
+            }
+            permissions(&usage.roles("x")).into_iter().collect::<Vec<_>>()
+        };
+        let issuer = "cluster: get /.well-known/openid-configuration";
+        assert_eq!(of(&["system:authenticated"]), [issuer, "cluster: get /apisx"]);
+        assert_eq!(of(&["system:serviceaccounts", "system:authenticated"]), ["cluster: get /apisx"]);
+        let review = "cluster: create selfsubjectaccessreviews.authorization.k8s.io";
+        assert_eq!(of(&["system:unauthenticated"]), [review, issuer, "cluster: get /apis", "cluster: get /apisx"]);
+    }
+
+    #[test]
     fn verbs_with_the_same_names_and_resources_used_alike_share_a_rule() {
         let mut usage = Usage::of("system:serviceaccount:ops:bot", Options::default());
         for (verb, uri) in [

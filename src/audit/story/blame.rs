@@ -239,7 +239,8 @@ impl<'a> Request<'a> {
     fn is_made_up(&self, path: &[Element]) -> bool {
         let is_name = matches!(path, [Element::Field(metadata), Element::Field(name)] if metadata == "metadata" && name == "name");
         let unnamed = |event: &Event| {
-            event.verb == "create" && event.object_ref.as_ref().is_some_and(|object| object.name.is_empty() && object.subresource.is_empty())
+            event.verb == "create"
+                && event.object_ref.as_ref().is_some_and(|object| object.name.is_empty() && object.subresource.is_empty())
         };
         is_name && self.kept.object["metadata"]["generateName"].is_string() && self.event.is_some_and(unnamed)
     }

@@ -60,9 +60,7 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
         (&Method::GET, "/usher/v1/rbac") => advice::roles(gateway, query).await,
         (&Method::POST, "/usher/v1/what-if") => advice::what_if(gateway, request).await,
         (&Method::GET, "/usher/v1/stats") => requests::stats(gateway, query).await,
-        (&Method::GET, path) if let Some(id) = path.strip_prefix("/usher/v1/requests/") => {
-            requests::get(gateway, &decode(id), query).await
-        }
+        (&Method::GET, path) if let Some(id) = path.strip_prefix("/usher/v1/requests/") => requests::get(gateway, &decode(id), query).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/explain/") => explain::serve(gateway, request).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/trace/") => trace::serve(gateway, request).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/blame/") => blame::serve(gateway, request).await,
