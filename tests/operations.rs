@@ -155,6 +155,13 @@ async fn a_stream_that_broke_goes_on_behind_the_last_request_that_was_seen() {
     import(&server, bulk(2..5)).await;
     let again = stream(&server, &id(1), 5, async || drop(import(&server, bulk(5..7)).await)).await;
     assert_eq!(again, ((2..7).map(id).collect(), false));
+    // An Audit-ID that is used again is another request.
+    let request = Request::get("/usher/v1/requests?follow=true&user=bulk").header("accept", "text/event-stream");
+    let response = send(&server, &admin(), request.header("last-event-id", id(5)), Body::empty()).await;
+    let mut body = response.into_body().into_data_stream();
+    assert!(body.next().await.unwrap().unwrap().starts_with(b"id: ResponseComplete/imported-6\n"));
+    import(&server, bulk(6..7)).await;
+    assert!(body.next().await.unwrap().unwrap().starts_with(b"id: ResponseComplete/imported-6\n"));
     // Nobody knows what came behind something that is not kept.
     let unknown = stream(&server, &id(99), 1, async || drop(import(&server, bulk(7..8)).await)).await;
     assert_eq!(unknown, (vec![id(7)], true));

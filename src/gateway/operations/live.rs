@@ -65,6 +65,8 @@ struct Following {
     note: Option<Value>,
     told: HashSet<String>,
     order: VecDeque<String>,
+    /// How many of those that come may have been told: what waited when the archive was read. An Audit-ID may be used again.
+    waiting: Option<usize>,
 }
 
 /// Requests as they end, until the client hangs up or the server stops; `last` is the id of the one that the reader saw last, if any.
@@ -77,7 +79,7 @@ pub async fn follow(
     // Followed first, so that nothing is lost between the two.
     let live = archive(gateway).follow();
     let (told, order) = (HashSet::new(), VecDeque::new());
-    let mut following = Following { question: Arc::new(question), framing, live, missed: None, note: None, told, order };
+    let mut following = Following { question: Arc::new(question), framing, live, missed: None, note: None, told, order, waiting: None };
     if !last.is_empty() {
         caught_up(gateway).await;
         match place(gateway, &last).await? {
@@ -123,7 +125,9 @@ impl Following {
             return Some(self.framing.note("lagged", &note));
         }
         if let Some(missed) = &mut self.missed {
-            match missed.recv().await {
+            let piece = missed.recv().await;
+            self.waiting.get_or_insert(self.live.len());
+            match piece {
                 Some(Missed::Row(row, id)) => {
                     self.remember(id);
                     return Some(row);
@@ -140,19 +144,28 @@ impl Following {
                 next = self.live.recv() => match next {
                     Ok(event) => event,
                     Err(broadcast::error::RecvError::Lagged(missed)) => {
+                        self.passed(usize::try_from(missed).unwrap_or(usize::MAX));
                         return Some(self.framing.note("lagged", &json!({"missed": missed})));
                     }
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
             };
+            let may_be_told = self.passed(1);
             if !self.question.filter.matches(&event) {
                 continue;
             }
             let id = id(&event);
-            if !id.as_ref().is_some_and(|id| self.told.remove(id)) {
+            if !(may_be_told && id.as_ref().is_some_and(|id| self.told.remove(id))) {
                 return Some(self.framing.row(&json_of(&event, self.question.trace)?, id.as_deref(), true));
             }
         }
+    }
+
+    /// Counts what came, and says whether the first of it may have been told already.
+    fn passed(&mut self, count: usize) -> bool {
+        let before = self.waiting.unwrap_or(0);
+        self.waiting = Some(before.saturating_sub(count));
+        before > 0
     }
 
     /// Keeps in mind what need not be told again.
