@@ -92,6 +92,8 @@ async fn a_parameter_that_nobody_would_look_at_is_refused_by_name() {
         ("objects/cm?rev=1", "rev"),
         ("objects/cm?continue=1", "continue"),
         ("objects/cm?at=2999-01-01", "at"),
+        ("objects/cm/c0/status", "cm/c0/status"),
+        ("blame/cm/c0/data", "cm/c0/data"),
     ] {
         let (code, status) = get(&server, &admin(), &format!("/usher/v1/{path}")).await;
         assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")), "{path}: {status}");

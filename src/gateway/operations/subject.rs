@@ -83,6 +83,9 @@ impl Question {
 
     /// The object or the kind of `…/KIND[/NAME]?namespace=`; nobody has been asked yet whether the user may read it.
     pub fn subject(&self, gateway: &Gateway) -> Result<Subject, Refused> {
+        if self.parts.len() > 2 {
+            return Err(Status::bad_request(format!("say which object: KIND/NAME, not {:?}", self.parts.join("/"))).into());
+        }
         let kind = self.parts.first().map(String::as_str).unwrap_or_default();
         let resource = gateway.api.registry.table().resolve(kind);
         let unknown = || Status::new(404, "NotFound", format!("the server doesn't have a resource type {kind:?}"));
