@@ -18,35 +18,35 @@ use usher::request::User;
 
 use crate::audit::Recorded;
 
-fn admin() -> User {
+pub(crate) fn admin() -> User {
     User::new("kubernetes-admin", &["system:masters", "system:authenticated"])
 }
 
 /// Sends a request through the whole stack as some user.
-async fn send(server: &Server, user: &User, request: http::request::Builder, body: impl Into<Body>) -> Response<Body> {
+pub(crate) async fn send(server: &Server, user: &User, request: http::request::Builder, body: impl Into<Body>) -> Response<Body> {
     let mut request: Request<Body> = request.body(body.into()).unwrap();
     request.extensions_mut().insert(usher::authn::InProcess(Arc::new(user.clone())));
     server.router().oneshot(request).await.unwrap()
 }
 
-async fn text(response: Response<Body>) -> String {
+pub(crate) async fn text(response: Response<Body>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-async fn get(server: &Server, user: &User, uri: &str) -> (u16, Value) {
+pub(crate) async fn get(server: &Server, user: &User, uri: &str) -> (u16, Value) {
     let response = send(server, user, Request::get(uri), Body::empty()).await;
     let code = response.status().as_u16();
     (code, serde_json::from_str(&text(response).await).unwrap_or_default())
 }
 
-async fn import(server: &Server, lines: String) -> Value {
+pub(crate) async fn import(server: &Server, lines: String) -> Value {
     let response = send(server, &admin(), Request::post("/usher/v1/requests"), lines).await;
     assert_eq!(response.status(), 200);
     serde_json::from_str(&text(response).await).unwrap()
 }
 
 /// An event of another cluster: verb, path and query, status.
-fn event(number: usize, user: &str, verb: &str, uri: &str, code: u16) -> Value {
+pub(crate) fn event(number: usize, user: &str, verb: &str, uri: &str, code: u16) -> Value {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     let info = usher::request::parse("GET", path, query);
     let mut event = json!({
@@ -72,7 +72,7 @@ fn some_events() -> Vec<Value> {
     ]
 }
 
-fn lines(events: &[Value]) -> String {
+pub(crate) fn lines(events: &[Value]) -> String {
     events.iter().map(|event| format!("{event}\n")).collect()
 }
 
@@ -219,7 +219,8 @@ async fn live_requests_are_streamed_as_server_sent_events() {
     import(&server, lines(&some_events())).await;
     let piece = stream.next().await.unwrap().unwrap();
     let text = std::str::from_utf8(&piece).unwrap();
-    let data = text.strip_prefix("event: request\ndata: ").and_then(|text| text.strip_suffix("\n\n")).unwrap();
+    let data =
+        text.strip_prefix("id: ResponseComplete/imported-2\nevent: request\ndata: ").and_then(|text| text.strip_suffix("\n\n")).unwrap();
     assert_eq!(serde_json::from_str::<Event>(data).unwrap().audit_id, "imported-2");
     server.stop().await;
     assert!(stream.next().await.is_none(), "a stopping server ends the stream");

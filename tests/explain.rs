@@ -355,3 +355,36 @@ async fn a_trace_is_adopted_handed_on_to_webhooks_and_exported() {
     assert_eq!(handed_on, format!("00-{trace}-{}-01", root["spanId"].as_str().unwrap()).as_str());
     assert_eq!(ask(&client, "explain/traced-request").await.unwrap()["traceID"], trace);
 }
+
+#[tokio::test]
+async fn a_trace_tells_what_was_refused_also_of_an_object_that_never_was() {
+    let server = crate::builder().start().await.unwrap();
+    let client = server.client();
+    let bob = server.client_as(User::new("bob", &["system:authenticated"]));
+    let texts = |told: &Value| {
+        let messages = told["messages"].as_array().unwrap().iter().filter(|message| message["arrow"] == "call");
+        messages.map(|message| (message["text"].as_str().unwrap().to_owned(), message["refused"] == true)).collect::<Vec<_>>()
+    };
+    // A create that authorisation refuses has no name: its body is not read. An apply has one.
+    let apply = async || {
+        let wish = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "wish"}});
+        configmaps(&bob).patch("wish", &PatchParams::apply("bob"), &Patch::Apply(wish)).await.unwrap_err();
+    };
+    assert_eq!(ask(&client, "trace/cm/wish").await.unwrap_err().code, 404);
+    // What is not there cannot be found to be deleted: that is no refusal to tell of.
+    configmaps(&client).delete("wish", &DeleteParams::default()).await.unwrap_err();
+    assert_eq!(ask(&client, "trace/cm/wish").await.unwrap_err().code, 404);
+    apply().await;
+    let told = ask(&client, "trace/cm/wish").await.unwrap();
+    let found = texts(&told);
+    assert_eq!(found.len(), 1, "{told}");
+    assert!(found[0].0.starts_with("patch configmaps/wish ✗ 403 ") && found[0].1, "{told}");
+    assert!(text(&client, "trace/cm/wish?format=text").await.contains("configmaps/wish was refused"));
+
+    create(&configmaps(&client), configmap("wish", "x")).await.unwrap();
+    configmaps(&client).delete("wish", &DeleteParams::default()).await.unwrap();
+    apply().await;
+    let told = ask(&client, "trace/cm/wish").await.unwrap();
+    assert_eq!(texts(&told).iter().map(|(_, refused)| *refused).collect::<Vec<_>>(), [false, true], "{told}");
+    assert_eq!(told["deleted"], true);
+}

@@ -18,6 +18,7 @@ mod identity;
 mod kinds;
 mod machinery;
 mod nodes;
+mod operations;
 mod processes;
 mod recorded;
 mod store;

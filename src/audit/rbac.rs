@@ -73,7 +73,8 @@ impl Usage {
             self.impersonation(other);
         }
         let acting = event.effective_user();
-        if acting.username != self.user {
+        // A star in a path is part of a name nowhere; in a rule it would give everything to whoever tried it.
+        if acting.username != self.user || has_star(event) {
             return;
         }
         self.groups.extend(acting.groups.iter().cloned());
@@ -83,13 +84,13 @@ impl Usage {
         }
         let Some(object) = event.object_ref.as_ref().filter(|object| !object.resource.is_empty()) else {
             let path = event.request_uri.split('?').next().unwrap_or_default();
-            if self.options.include_default || !is_default_path(path, &event.verb) {
+            if self.options.include_default || !is_default_path(path, &event.verb, &acting.groups) {
                 self.paths.entry(path.to_owned()).or_default().insert(event.verb.to_string());
             }
             return;
         };
         let resource = event.resource();
-        if !self.options.include_default && is_default_review(&object.api_group, &resource) {
+        if !self.options.include_default && !is_stranger(&acting.groups) && is_default_review(&object.api_group, &resource) {
             return;
         }
         // A Namespace lies in no namespace, though its requests name one.
@@ -260,11 +261,31 @@ fn named_by_selector(uri: &str) -> Option<String> {
     Some(parse("GET", path, query).name).filter(|name| !name.is_empty())
 }
 
-/// What `system:discovery`, `system:public-info-viewer` and the issuer's discovery give to everybody.
-fn is_default_path(path: &str, verb: &str) -> bool {
-    let exact = ["/healthz", "/livez", "/readyz", "/version", "/version/", "/api", "/apis", "/openapi", "/openid/v1/jwks"];
-    let below = ["/api/", "/apis/", "/openapi/", "/.well-known/"];
-    verb == "get" && (exact.contains(&path) || below.iter().any(|prefix| path.starts_with(prefix)))
+/// What `system:public-info-viewer` gives to everybody, `system:discovery` to who is known, and the issuer's discovery to service
+/// accounts.
+fn is_default_path(path: &str, verb: &str, groups: &[String]) -> bool {
+    let is_public = ["/healthz", "/livez", "/readyz", "/version", "/version/"].contains(&path);
+    let is_discovery = ["/api", "/apis", "/openapi"].iter().any(|root| {
+        let below = path.strip_prefix(root);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    });
+    let is_issuer = path == "/openid/v1/jwks" || path.starts_with("/.well-known/openid-configuration");
+    let is_account = groups.iter().any(|group| group == "system:serviceaccounts");
+    verb == "get" && (is_public || (is_discovery && !is_stranger(groups)) || (is_issuer && is_account))
+}
+
+/// Whether these are the groups of somebody who is not known.
+fn is_stranger(groups: &[String]) -> bool {
+    groups.iter().any(|group| group == "system:unauthenticated")
+}
+
+/// Whether a rule made of this request would have a wildcard where the request had a word.
+fn has_star(event: &Event) -> bool {
+    let object = event.object_ref.as_ref().filter(|object| !object.resource.is_empty());
+    match object {
+        None => event.request_uri.split('?').next().unwrap_or_default().contains('*'),
+        Some(object) => [&object.api_group, &object.resource, &object.subresource, &object.namespace].iter().any(|part| part.contains('*')),
+    }
 }
 
 /// What `system:basic-user` gives to everybody who is known.
@@ -391,6 +412,29 @@ mod tests {
         assert_eq!(found, ["namespace default: create deployments.apps", "namespace default: patch deployments.apps web"]);
         let found = lines(Options { any_name: true, ..Options::default() }, &[("get", "/api/v1/namespaces/default/pods/web", 200)]);
         assert_eq!(found, ["namespace default: get pods"]);
+    }
+
+    #[test]
+    fn a_star_that_somebody_tried_gives_nothing_and_what_only_some_have_by_default_is_told() {
+        let tried = ["/api/v1/*", "/apis/*/v1/*", "/*", "/usher/*", "/api/v1/namespaces/*/pods", "/api/v1/namespaces/a/pods/x/*"];
+        let tried: Vec<_> = tried.iter().map(|uri| ("list", *uri, 403)).collect();
+        assert_eq!(lines(Options::default(), &tried), Vec::<String>::new());
+        let of = |groups: &[&str]| {
+            let mut usage = Usage::of("jane", Options::default());
+            let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+            let asked = [("get", "/apis"), ("get", "/version"), ("get", "/apisx"), ("create", review)];
+            for (verb, uri) in asked.into_iter().chain([("get", "/.well-known/openid-configuration")]) {
+                let mut event = event(verb, uri, 200);
+                event.user.groups = groups.iter().map(|group| group.to_string()).collect();
+                usage.see(&event);
+            }
+            permissions(&usage.roles("x")).into_iter().collect::<Vec<_>>()
+        };
+        let issuer = "cluster: get /.well-known/openid-configuration";
+        assert_eq!(of(&["system:authenticated"]), [issuer, "cluster: get /apisx"]);
+        assert_eq!(of(&["system:serviceaccounts", "system:authenticated"]), ["cluster: get /apisx"]);
+        let review = "cluster: create selfsubjectaccessreviews.authorization.k8s.io";
+        assert_eq!(of(&["system:unauthenticated"]), [review, issuer, "cluster: get /apis", "cluster: get /apisx"]);
     }
 
     #[test]

@@ -97,7 +97,9 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         let silent: u64 = hidden.map(|step| step.detail.get("count").and_then(Value::as_u64).unwrap_or(1)).sum();
         let heading = screen.paint(Ink::Heading, if hop.title.is_empty() { &hop.hop } else { &hop.title });
         let silent = if silent > 0 { format!(" ({silent} more had nothing to say)") } else { String::new() };
-        let _ = writeln!(out, "\n{heading} {}", screen.paint(Ink::Faint, &format!("{}{silent}", known_span(hop.took))));
+        let took = screen.paint(Ink::Faint, &format!("{}{silent}", known_span(hop.took)));
+        out.push('\n');
+        out.push_str(&hang(&format!("{heading} {took}"), 2, screen));
         for step in shown {
             tell(&mut out, step, screen);
         }

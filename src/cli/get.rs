@@ -51,7 +51,7 @@ impl Get {
             let namespace = self.reach.namespace(self.namespace.as_deref()).await?;
             let all = self.all_namespaces.to_string();
             let parameters = [("at", self.at.as_deref().unwrap_or_default()), ("allNamespaces", &all)];
-            let mut answer = ask(&self.reach, &path(&parts, &namespace, &parameters)).await?;
+            let mut answer = whole(&self.reach, &parts, &namespace, &parameters).await?;
             let items = answer.get_mut("items").and_then(Value::as_array_mut);
             match items {
                 Some(items) => items.iter_mut().for_each(tidy),
@@ -69,6 +69,19 @@ impl Get {
             }
         })
     }
+}
+
+/// The answer, of a list with all its pages.
+async fn whole(reach: &Reach, parts: &[&str], namespace: &str, parameters: &[(&str, &str)]) -> Result<Value, String> {
+    let mut answer = ask(reach, &path(parts, namespace, parameters)).await?;
+    while let Some(token) = answer["metadata"]["continue"].as_str().filter(|_| answer["items"].is_array()) {
+        let parameters: Vec<(&str, &str)> = parameters.iter().copied().chain([("continue", token)]).collect();
+        let mut next = ask(reach, &path(parts, namespace, &parameters)).await?;
+        let more = next["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        answer["metadata"] = next["metadata"].take();
+        answer["items"].as_array_mut().into_iter().for_each(|items| items.extend_from_slice(&more));
+    }
+    Ok(answer)
 }
 
 /// As kubectl does: managedFields are shown to nobody who has not asked.

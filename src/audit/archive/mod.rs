@@ -35,6 +35,7 @@ use segment::{HEADER, Segment};
 use tokio::sync::broadcast;
 
 pub use block::Record;
+pub use scan::Position;
 pub use stats::{Bucket, Count, Denial, Judged, Kept, Latency, Slow, Stats};
 
 use super::{Event, Filter};
@@ -103,6 +104,7 @@ struct Inner {
 /// The segment that is being written.
 #[derive(Debug)]
 struct Active {
+    number: u64,
     path: Option<PathBuf>,
     medium: Arc<Medium>,
     columns: Columns,
@@ -152,7 +154,7 @@ impl Archive {
         {
             let mut inner = archive.inner.lock();
             for number in numbers {
-                let segment = Arc::new(Segment::open(&path(directory, number))?);
+                let segment = Arc::new(Segment::open(number, &path(directory, number))?);
                 if segment.known().is_none() {
                     left_behind.push(segment.clone());
                 }
@@ -211,12 +213,13 @@ impl Archive {
         let active = match &mut inner.active {
             Some(active) => active,
             empty => {
-                let path = self.directory.as_ref().map(|directory| path(directory, inner.next));
+                let number = inner.next;
+                let path = self.directory.as_ref().map(|directory| path(directory, number));
                 inner.next += 1;
                 let medium = path.as_ref().map_or_else(|| Ok(Medium::memory()), |path| Medium::create(path))?;
                 medium.write(0, &HEADER)?;
                 let medium = Arc::new(medium);
-                empty.insert(Active { path, medium, columns: Columns::default(), end: HEADER.len() as u64, created: now })
+                empty.insert(Active { number, path, medium, columns: Columns::default(), end: HEADER.len() as u64, created: now })
             }
         };
         let columns = &mut active.columns;
@@ -258,10 +261,10 @@ impl Archive {
     /// would have left it, and is put in order by whoever looks at it next.
     fn seal(&self, inner: &mut Inner, now: Timestamp) {
         let Some(active) = inner.active.take() else { return };
-        let sealed = Segment::seal(active.path.clone(), active.medium, active.end, &active.columns, now.as_microsecond());
+        let sealed = Segment::seal(active.number, active.path.clone(), active.medium, active.end, &active.columns, now.as_microsecond());
         let segment = sealed.or_else(|error| {
             tracing::warn!(%error, "a segment of the audit archive could not be sealed");
-            active.path.as_deref().map_or(Err(error), Segment::open)
+            active.path.as_deref().map_or(Err(error), |path| Segment::open(active.number, path))
         });
         inner.sealed.extend(segment.ok().map(Arc::new));
     }

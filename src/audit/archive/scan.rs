@@ -31,14 +31,62 @@ const WORTH_SHARING: usize = 256;
 /// written, with where its records are.
 pub(super) type Snapshot<T> = (Vec<Arc<Segment>>, Option<(Arc<Medium>, T)>);
 
+/// Where a record is: positions are in the order in which records were appended, and stay what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    segment: u64,
+    offset: u32,
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:x}-{:x}", self.segment, self.offset)
+    }
+}
+
+impl std::str::FromStr for Position {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (segment, offset) = text.split_once('-').ok_or(())?;
+        let segment = u64::from_str_radix(segment, 16).map_err(drop)?;
+        Ok(Position { segment, offset: u32::from_str_radix(offset, 16).map_err(drop)? })
+    }
+}
+
+/// Who takes the records, one by one.
+type Each<'a> = dyn FnMut(Position, Record) -> ControlFlow<()> + 'a;
+
+/// Whether a segment can have anything that an order comes to after a position.
+fn may_follow(order: Order, number: u64, last: Option<Position>) -> bool {
+    last.is_none_or(|last| number == last.segment || is_after(order, number, Some(last.segment)))
+}
+
+/// Whether an order comes to a position after another one; after none, it comes to all of them.
+fn is_after<T: Ord>(order: Order, position: T, last: Option<T>) -> bool {
+    last.is_none_or(|last| if order == Order::NewestFirst { position < last } else { position > last })
+}
+
 impl Archive {
     /// Hands out the records that a filter asks for, in an order, until there are `limit` or whoever takes them has enough. Reads
     /// files: not for a thread that must not wait.
     pub fn scan(&self, filter: &Filter, order: Order, limit: usize, mut each: impl FnMut(Record) -> ControlFlow<()>) {
-        let promised = |columns: &Columns| {
+        self.scan_after(None, filter, order, limit, |_, record| each(record));
+    }
+
+    /// The same from behind a position on, with where each record is.
+    pub fn scan_after(
+        &self,
+        last: Option<Position>,
+        filter: &Filter,
+        order: Order,
+        limit: usize,
+        mut each: impl FnMut(Position, Record) -> ControlFlow<()>,
+    ) {
+        let promised = |number: u64, columns: &Columns| {
             let places: Vec<Place> = select(filter, columns).iter().map(|row| columns.places[usize::from(*row)]).collect();
             let lexicon = if places.is_empty() { Lexicon::default() } else { columns.phrases.lexicon.clone() };
-            (places, lexicon)
+            (number, places, lexicon)
         };
         let (sealed, active) = self.snapshot(promised);
         let mut left = limit;
@@ -49,11 +97,12 @@ impl Archive {
         }
         for part in parts {
             let found = match part {
-                None => Ok(active.clone().map(|(medium, (places, lexicon))| Found { medium, lexicon, places })),
+                None => Ok(active.clone().map(|(medium, (number, places, lexicon))| Found { number, medium, lexicon, places })),
+                Some(segment) if !may_follow(order, segment.number(), last) => Ok(None),
                 Some(segment) => candidates(&segment, filter),
             };
             let ended = match found {
-                Ok(Some(found)) => found.read(filter, order, &mut left, &mut each),
+                Ok(Some(found)) => found.after(last, order).read(filter, order, &mut left, &mut each),
                 Ok(None) => ControlFlow::Continue(()),
                 Err(error) => {
                     unreadable(&error);
@@ -67,9 +116,9 @@ impl Archive {
     }
 
     /// What is there now.
-    pub(super) fn snapshot<T>(&self, look: impl FnOnce(&Columns) -> T) -> Snapshot<T> {
+    pub(super) fn snapshot<T>(&self, look: impl FnOnce(u64, &Columns) -> T) -> Snapshot<T> {
         let inner = self.inner.lock();
-        let active = inner.active.as_ref().map(|active| (active.medium.clone(), look(&active.columns)));
+        let active = inner.active.as_ref().map(|active| (active.medium.clone(), look(active.number, &active.columns)));
         (inner.sealed.iter().cloned().collect(), active)
     }
 }
@@ -91,6 +140,7 @@ pub(super) fn in_time(segment: &Segment, filter: &Filter) -> io::Result<bool> {
 
 /// Where the records of a segment are that its columns promise, and what it takes to read them.
 struct Found {
+    number: u64,
     medium: Arc<Medium>,
     lexicon: Lexicon,
     places: Vec<Place>,
@@ -113,12 +163,19 @@ fn candidates(segment: &Segment, filter: &Filter) -> io::Result<Option<Found>> {
     }
     let places = segment.load(&medium, &[Column::Place])?.places;
     let places = rows.iter().filter_map(|row| places.get(usize::from(*row))).copied().collect();
-    Ok(Some(Found { lexicon: segment.lexicon(&medium)?, medium, places }))
+    Ok(Some(Found { number: segment.number(), lexicon: segment.lexicon(&medium)?, medium, places }))
 }
 
 impl Found {
+    /// Without what an order comes to before a position, and without that itself.
+    fn after(mut self, last: Option<Position>, order: Order) -> Self {
+        let segment = self.number;
+        self.places.retain(|place| is_after(order, Position { segment, offset: place.offset }, last));
+        self
+    }
+
     /// Reads records and hands out those that match.
-    fn read(&self, filter: &Filter, order: Order, left: &mut usize, each: &mut dyn FnMut(Record) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn read(&self, filter: &Filter, order: Order, left: &mut usize, each: &mut Each<'_>) -> ControlFlow<()> {
         let mut rest = &*self.places;
         let mut most = FEW;
         // One for each core, from piece to piece: what one record has in common with another is painted once.
@@ -142,19 +199,19 @@ impl Found {
             if order == Order::NewestFirst {
                 found.reverse();
             }
-            for record in found {
+            for (offset, record) in found {
                 if *left == 0 {
                     return ControlFlow::Break(());
                 }
                 *left -= 1;
-                each(record)?;
+                each(Position { segment: self.number, offset }, record)?;
             }
         }
         if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// The records of some places that match, in their order.
-    fn matching(&self, places: &[Place], filter: &Filter, canvases: &mut [Option<Canvas<'_>>]) -> io::Result<Vec<Record>> {
+    fn matching(&self, places: &[Place], filter: &Filter, canvases: &mut [Option<Canvas<'_>>]) -> io::Result<Vec<(u32, Record)>> {
         let shared = filter.expression.is_some() && places.len() >= WORTH_SHARING;
         let shares = if shared { canvases.len() } else { 1 };
         let mut shares = places.chunks(places.len().div_ceil(shares).max(1)).zip(canvases);
@@ -169,17 +226,17 @@ impl Found {
         })
     }
 
-    fn matching_here(&self, places: &[Place], filter: &Filter, canvas: &mut Option<Canvas<'_>>) -> io::Result<Vec<Record>> {
+    fn matching_here(&self, places: &[Place], filter: &Filter, canvas: &mut Option<Canvas<'_>>) -> io::Result<Vec<(u32, Record)>> {
         let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(Vec::new()) };
         let vague = is_vague(filter);
         let mut asked = filter.expression.as_ref().zip(canvas.as_mut());
-        let mut keep = |bytes: &[u8]| {
+        let mut keep = |place: &Place, bytes: &[u8]| {
             if let Some((expression, canvas)) = &mut asked {
                 let row = Row::read(bytes, &self.lexicon)?;
                 canvas.paint(&row).filter(|event| expression.holds(event))?;
             }
             let record = Record::read(bytes, &self.lexicon)?;
-            (!vague || filter.matches_fields(record.as_event())).then_some(record)
+            (!vague || filter.matches_fields(record.as_event())).then_some((place.offset, record))
         };
         let start = u64::from(first.offset);
         let span = (u64::from(last.offset) + u64::from(last.length)).saturating_sub(start);
@@ -189,13 +246,13 @@ impl Found {
             let bytes = self.medium.read(start, span as usize)?;
             let slices = places.iter().map(|place| {
                 let from = u64::from(place.offset).saturating_sub(start) as usize;
-                bytes.get(from..from + place.length as usize)
+                Some((place, bytes.get(from..from + place.length as usize)?))
             });
-            return Ok(slices.flatten().filter_map(keep).collect());
+            return Ok(slices.flatten().filter_map(|(place, bytes)| keep(place, bytes)).collect());
         }
         let mut found = Vec::new();
         for place in places {
-            found.extend(keep(&self.medium.read(u64::from(place.offset), place.length as usize)?));
+            found.extend(keep(place, &self.medium.read(u64::from(place.offset), place.length as usize)?));
         }
         Ok(found)
     }

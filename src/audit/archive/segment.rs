@@ -45,6 +45,7 @@ pub struct Summary {
 /// A segment that is not written any more.
 #[derive(Debug)]
 pub struct Segment {
+    number: u64,
     path: Option<PathBuf>,
     memory: Option<Arc<Medium>>,
     bytes: AtomicU64,
@@ -53,7 +54,7 @@ pub struct Segment {
 
 impl Segment {
     /// A file that is there; whether it is sealed is told by its end.
-    pub fn open(path: &Path) -> io::Result<Segment> {
+    pub fn open(number: u64, path: &Path) -> io::Result<Segment> {
         let medium = Medium::open(path)?;
         let bytes = medium.length()?;
         let mut summary = read_summary(&medium, bytes).map(Arc::new);
@@ -63,15 +64,27 @@ impl Segment {
             let appended = appended.map_or(0, |time| time.as_microsecond());
             summary = Some(Arc::new(Summary { appended, oldest: i64::MAX, newest: i64::MIN, ..Summary::default() }));
         }
-        Ok(Segment { path: Some(path.to_owned()), memory: None, bytes: bytes.into(), summary: Mutex::new(summary) })
+        Ok(Segment { number, path: Some(path.to_owned()), memory: None, bytes: bytes.into(), summary: Mutex::new(summary) })
     }
 
     /// Seals what was written up to `end`.
-    pub fn seal(path: Option<PathBuf>, medium: Arc<Medium>, end: u64, columns: &Columns, appended: i64) -> io::Result<Segment> {
+    pub fn seal(
+        number: u64,
+        path: Option<PathBuf>,
+        medium: Arc<Medium>,
+        end: u64,
+        columns: &Columns,
+        appended: i64,
+    ) -> io::Result<Segment> {
         let (summary, bytes) = seal(&medium, end, columns, appended)?;
         medium.settle();
         let memory = path.is_none().then_some(medium);
-        Ok(Segment { path, memory, bytes: bytes.into(), summary: Mutex::new(Some(Arc::new(summary))) })
+        Ok(Segment { number, path, memory, bytes: bytes.into(), summary: Mutex::new(Some(Arc::new(summary))) })
+    }
+
+    /// Which one it is: later ones have higher numbers.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// How large it is.

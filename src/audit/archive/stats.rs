@@ -151,7 +151,7 @@ impl Archive {
     /// Counts what a filter selects, and names the `top` of everything. An expression is not asked: nothing but columns is read.
     pub fn stats(&self, filter: &Filter, top: usize) -> Stats {
         let mut counted = Counted { top, ..Counted::default() };
-        let (sealed, active) = self.snapshot(|columns| {
+        let (sealed, active) = self.snapshot(|_, columns| {
             let mut here = Counted { top, ..Counted::default() };
             here.count(filter, columns);
             (here, columns.phrases.lexicon.clone())

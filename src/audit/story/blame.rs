@@ -203,7 +203,7 @@ impl<'a> Request<'a> {
             revision: self.kept.revision,
             ..Attribution::default()
         };
-        if is_servers(&leaf.path) {
+        if is_servers(&leaf.path) || self.is_made_up(&leaf.path) {
             (found.source, found.by) = (Source::Server, "API server".into());
             return found;
         }
@@ -227,12 +227,31 @@ impl<'a> Request<'a> {
             (found.source, found.by) = (Source::Default, "default".into());
             return found;
         }
-        if said == Some(true) || !owners.is_empty() || is_identity(&leaf.path) {
+        if said == Some(true) || !owners.is_empty() || is_identity(&leaf.path) || self.sent(leaf) {
             self.credit(&mut found, &owners);
             return found;
         }
         (found.source, found.by) = (Source::Server, "API server".into());
         found
+    }
+
+    /// Whether a field is a name that the server made of `generateName`: of such an object a create names nothing.
+    fn is_made_up(&self, path: &[Element]) -> bool {
+        let is_name = matches!(path, [Element::Field(metadata), Element::Field(name)] if metadata == "metadata" && name == "name");
+        let unnamed = |event: &Event| {
+            event.verb == "create"
+                && event.object_ref.as_ref().is_some_and(|object| object.name.is_empty() && object.subresource.is_empty())
+        };
+        is_name && self.kept.object["metadata"]["generateName"].is_string() && self.event.is_some_and(unnamed)
+    }
+
+    /// Whether the recorded body has a field, where managedFields are not kept: an audit policy may leave them out.
+    fn sent(&self, leaf: &Leaf<'_>) -> bool {
+        if !self.kept.object["metadata"]["managedFields"].is_null() {
+            return false;
+        }
+        let body = self.event.and_then(|event| event.request_object.as_ref()).and_then(Json::value);
+        body.is_some_and(|body| body.pointer(&leaf.pointer) == Some(leaf.value))
     }
 
     /// Whether it bound a Pod to a node.

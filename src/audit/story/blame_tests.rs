@@ -150,3 +150,26 @@ fn what_a_binding_brings_is_the_schedulers_and_a_status_is_its_reporters_whateve
     assert_eq!(of("spec.nodeName"), Some((Source::Scheduler, "kube-scheduler".into())));
     assert_eq!(of("status.podIP"), Some((Source::Kubelet, "n1".into())));
 }
+
+#[test]
+fn a_generated_name_is_the_servers_and_a_recorded_body_stands_in_for_managed_fields() {
+    let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x-abcde", "generateName": "x-", "uid": "u"},
+        "spec": {"replicas": 3, "revisionHistoryLimit": 10, "paused": true}});
+    let mut body = object.clone();
+    body["spec"].as_object_mut().expect("a map").remove("paused");
+    let create = |name: &str| {
+        let mut event = Event::clone(&event("a", "jane", "create", Vec::new()));
+        let reference = json!({"resource": "deployments", "apiGroup": "apps", "name": name});
+        event.object_ref = serde_json::from_value(reference).expect("a reference");
+        event.request_object = serde_json::from_value(body.clone()).expect("a body");
+        Arc::new(event)
+    };
+    let sources = |fields: &HashMap<String, Attribution>| {
+        let of = |path: &str| fields[path].source;
+        ["metadata.name", "metadata.generateName", "spec.replicas", "spec.revisionHistoryLimit", "spec.paused"].map(of)
+    };
+    let generated = told(&[kept(1, "a", object.clone())], &[create("")]);
+    assert_eq!(sources(&generated), [Source::Server, Source::Client, Source::Client, Source::Default, Source::Server]);
+    // Whoever says both has named it.
+    assert_eq!(sources(&told(&[kept(1, "a", object)], &[create("x-abcde")]))[0], Source::Client);
+}

@@ -173,6 +173,9 @@ impl Sequence {
             (Some(after), false) => format!("{subject} is ready after {}", elapsed(after)),
             (Some(after), true) => format!("{subject} was ready after {}; it is deleted now", elapsed(after)),
             (None, true) => format!("{subject} is deleted"),
+            (None, false) if !self.messages.is_empty() && self.messages.iter().all(|message| message.refused) => {
+                format!("{subject} was refused")
+            }
             (None, false) => format!("{subject} is not ready"),
         }
     }

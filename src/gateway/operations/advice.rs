@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::Request;
 use serde_json::json;
 
-use super::requests::{archive, asked, caught_up, resource};
+use super::requests::{archive, asked, caught_up, resource, unknown};
 use crate::api::representation::{Representation, respond_value};
 use crate::audit::archive::Order;
 use crate::audit::rbac::{Options, Usage, role_name};
@@ -32,7 +32,8 @@ struct Question {
 }
 
 impl Question {
-    fn read(gateway: &Gateway, query: &str) -> Result<Question, Status> {
+    /// Takes a filter, and what else this question may say.
+    fn read(gateway: &Gateway, query: &str, besides: &[&str]) -> Result<Question, Status> {
         let mut question = Question::default();
         for (key, value) in query_pairs(query) {
             let flag = || match value.as_str() {
@@ -41,18 +42,18 @@ impl Question {
                 _ => Err(Status::bad_request(format!("{key} takes true or false, not {value:?}"))),
             };
             match key.as_str() {
+                "timeout" => {}
+                "resource" => resource(gateway, &mut question.filter, &value),
+                other if !besides.contains(&other) => {
+                    if !question.filter.set(other, &value, gateway.api.clock.now()).map_err(Status::bad_request)? {
+                        return Err(unknown(other, besides));
+                    }
+                }
                 "roleName" => question.name = Some(value),
                 "anyName" => question.options.any_name = flag()?,
                 "onlyAllowed" => question.options.only_allowed = flag()?,
                 "includeDefault" => question.options.include_default = flag()?,
-                "timeout" => {}
-                "resource" => resource(gateway, &mut question.filter, &value),
-                other => {
-                    if !question.filter.set(other, &value, gateway.api.clock.now()).map_err(Status::bad_request)? {
-                        let known = Filter::PARAMETERS.join(", ");
-                        return Err(Status::bad_request(format!("unknown parameter {other:?}; a filter takes {known}")));
-                    }
-                }
+                other => return Err(unknown(other, besides)),
             }
         }
         Ok(question)
@@ -61,7 +62,7 @@ impl Question {
 
 /// `GET /usher/v1/rbac?user=`: a List of roles and bindings, and the groups that the user was seen with.
 pub async fn roles(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refused> {
-    let Question { filter, name, options } = Question::read(gateway, query)?;
+    let Question { filter, name, options } = Question::read(gateway, query, &["roleName", "anyName", "onlyAllowed", "includeDefault"])?;
     let user = filter.user.clone().filter(|user| !user.is_empty()).ok_or_else(|| Status::bad_request("say whose: user="))?;
     caught_up(gateway).await;
     let archive = archive(gateway).clone();
@@ -85,7 +86,7 @@ pub async fn roles(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refu
 
 /// `POST /usher/v1/what-if`, with an audit policy for its body.
 pub async fn what_if(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
-    let Question { filter, .. } = Question::read(gateway, request.uri().query().unwrap_or_default())?;
+    let Question { filter, .. } = Question::read(gateway, request.uri().query().unwrap_or_default(), &[])?;
     let text = axum::body::to_bytes(request.into_body(), LONGEST_POLICY).await.map_err(|e| Status::bad_request(e.to_string()))?;
     let policy = Policy::parse(&text).map_err(|why| Status::bad_request(format!("the policy cannot be used: {why}")))?;
     caught_up(gateway).await;

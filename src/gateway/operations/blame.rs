@@ -22,7 +22,7 @@ const REVISIONS: usize = 10_000;
 
 /// Answers.
 pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
-    let question = Question::of(&request, "/usher/v1/blame/")?;
+    let question = Question::of(&request, "/usher/v1/blame/", &["namespace", "showSecrets"])?;
     let subject = question.object(gateway).await?;
     let changes = subject.history(gateway).await?;
     let changes = &changes[changes.len().saturating_sub(REVISIONS)..];

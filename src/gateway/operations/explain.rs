@@ -22,7 +22,7 @@ const MOST: usize = 5_000;
 
 /// Answers.
 pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
-    let question = Question::of(&request, "/usher/v1/explain/")?;
+    let question = Question::of(&request, "/usher/v1/explain/", &["namespace", "denied", "any"])?;
     let event = match question.parts.as_slice() {
         [audit_id] => by_id(gateway, &question, audit_id).await?,
         [_, _] => last_write(gateway, &question).await?,

@@ -27,7 +27,7 @@ use crate::store::{At, Change, Error, Range, Revision};
 /// How many revisions are told unless more are asked for, and at most.
 const REVISIONS: (usize, usize) = (100, 10_000);
 
-/// How many objects of the past are listed at most.
+/// How many objects of the past are listed at once.
 const OBJECTS: usize = 10_000;
 
 /// One kept revision.
@@ -67,7 +67,7 @@ pub struct History {
 
 /// Answers `/usher/v1/history/…`.
 pub async fn history(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
-    let question = Question::of(&request, "/usher/v1/history/")?;
+    let question = Question::of(&request, "/usher/v1/history/", &["namespace", "limit", "showSecrets"])?;
     let subject = question.object(gateway).await?;
     let limit = question.number("limit", REVISIONS.0, REVISIONS.1)?;
     let changes = subject.history(gateway).await?;
@@ -130,7 +130,7 @@ fn manager(now: &Value, before: Option<&Value>) -> String {
 
 /// Answers `/usher/v1/objects/…`.
 pub async fn objects(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
-    let question = Question::of(&request, "/usher/v1/objects/")?;
+    let question = Question::of(&request, "/usher/v1/objects/", &["namespace", "allNamespaces", "at", "limit", "continue"])?;
     let subject = question.subject(gateway)?;
     question.check(gateway, if subject.name.is_empty() { "list" } else { "get" }, &subject).await?;
     let moment =
@@ -139,6 +139,9 @@ pub async fn objects(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
     let at = match moment {
         None => At::Newest,
         Some(Moment::Revision(revision)) => At::Revision(revision),
+        Some(Moment::Time(time)) if time > gateway.api.clock.now() => {
+            return Err(Status::bad_request(format!("at is a time to come: {time}")).into());
+        }
         Some(Moment::Time(time)) => At::Revision(revision_at(gateway, &subject, time).await?),
     };
     let show = |entry: crate::store::Entry| {
@@ -150,13 +153,28 @@ pub async fn objects(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
         let found = found.ok_or_else(|| Status::not_found(&subject.resource.group, &subject.resource.plural, &subject.name))?;
         return Ok(respond_value(200, &show(found), Representation::JSON)?);
     }
-    let range = Range { prefix: key(&subject.resource, &subject.namespace, ""), after: None, limit: OBJECTS };
-    let page = store.range(range, at).await.map_err(past)?;
-    let items: Vec<Value> = page.entries.into_iter().map(show).collect();
+    let prefix = key(&subject.resource, &subject.namespace, "");
+    // The next page is one of the same revision, whatever has been written since.
+    let (at, after) = match question.parameter("continue") {
+        None => (at, None),
+        Some(token) => {
+            let bad = || Status::bad_request(format!("continue takes what the page before has in its metadata, not {token:?}"));
+            let (revision, last) = token.split_once('/').ok_or_else(bad)?;
+            (At::Revision(revision.parse().map_err(|_| bad())?), Some(format!("{prefix}{last}")))
+        }
+    };
+    let limit = match question.number("limit", OBJECTS, OBJECTS)? {
+        0 => OBJECTS,
+        limit => limit,
+    };
+    let page = store.range(Range { prefix: prefix.clone(), after, limit }, at).await.map_err(past)?;
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if page.remaining > 0 {
         metadata["remainingItemCount"] = json!(page.remaining);
+        let last = page.entries.last().and_then(|entry| entry.key.strip_prefix(&prefix)).unwrap_or_default();
+        metadata["continue"] = json!(format!("{}/{last}", page.revision));
     }
+    let items: Vec<Value> = page.entries.into_iter().map(show).collect();
     Ok(respond_value(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}), Representation::JSON)?)
 }
 

@@ -6,6 +6,7 @@ mod advice;
 pub mod blame;
 pub mod explain;
 pub mod history;
+mod live;
 mod records;
 mod requests;
 mod subject;
@@ -19,12 +20,12 @@ use http::{Method, Request};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
-use self::subject::Question;
+use self::subject::{Question, known_parameters, no_parameters};
 use super::Gateway;
 use super::layers::Refused;
 use super::layers::deadline::parse_duration;
 use super::router::page_not_found;
-use crate::api::representation::{Representation, header_text, respond_value};
+use crate::api::representation::{Representation, respond_value};
 use crate::audit::event::ObjectReference;
 use crate::request::{decode, query_value};
 use crate::status::Status;
@@ -36,14 +37,15 @@ const PIECE: usize = 256 << 10;
 pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
     let uri = request.uri().clone();
     let query = uri.query().unwrap_or_default();
-    let accept = header_text(request.headers(), http::header::ACCEPT).to_owned();
     match (&request.method().clone(), uri.path()) {
-        (&Method::GET, "/usher/v1/snapshot") => snapshot(gateway, Question::of(&request, "/usher/v1/snapshot")?).await,
+        (&Method::GET, "/usher/v1/snapshot") => snapshot(gateway, Question::of(&request, "/usher/v1/snapshot", &[])?).await,
         (&Method::GET, "/usher/v1/clock") => {
+            no_parameters(query)?;
             let clock = &gateway.api.clock;
             Ok(respond_value(200, &json!({"now": clock.now().to_string(), "virtual": clock.is_virtual()}), Representation::JSON)?)
         }
         (&Method::POST, "/usher/v1/clock/advance") => {
+            known_parameters(query, &["by"])?;
             let by = query_value(query, "by").unwrap_or_default();
             let by = parse_duration(&by).ok_or_else(|| Status::bad_request(format!("by takes a duration such as 1h30m, not {by:?}")))?;
             let clock = &gateway.api.clock;
@@ -53,19 +55,28 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
             clock.advance(by).await;
             Ok(respond_value(200, &json!({"now": clock.now().to_string(), "virtual": true}), Representation::JSON)?)
         }
-        (&Method::GET, "/usher/v1/requests") => requests::list(gateway, query, &accept).await,
+        (&Method::GET, "/usher/v1/requests") => requests::list(gateway, query, request.headers()).await,
         (&Method::POST, "/usher/v1/requests") => requests::import(gateway, request).await,
         (&Method::GET, "/usher/v1/rbac") => advice::roles(gateway, query).await,
         (&Method::POST, "/usher/v1/what-if") => advice::what_if(gateway, request).await,
         (&Method::GET, "/usher/v1/stats") => requests::stats(gateway, query).await,
-        (&Method::GET, path) if let Some(id) = path.strip_prefix("/usher/v1/requests/") => requests::get(gateway, &decode(id)).await,
+        (&Method::GET, path) if let Some(id) = path.strip_prefix("/usher/v1/requests/") => requests::get(gateway, &decode(id), query).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/explain/") => explain::serve(gateway, request).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/trace/") => trace::serve(gateway, request).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/blame/") => blame::serve(gateway, request).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/history/") => history::history(gateway, request).await,
         (&Method::GET, path) if path.starts_with("/usher/v1/objects/") => history::objects(gateway, request).await,
+        (_, path) if is_known(path) => Err(Status::method_not_allowed().into()),
         _ => Ok(page_not_found()),
     }
+}
+
+/// Whether a path has another method than the one that was tried.
+fn is_known(path: &str) -> bool {
+    let Some(path) = path.strip_prefix("/usher/v1/") else { return false };
+    let whole = ["snapshot", "clock", "clock/advance", "requests", "rbac", "what-if", "stats"];
+    let below = ["requests/", "explain/", "trace/", "blame/", "history/", "objects/"];
+    whole.contains(&path) || below.iter().any(|prefix| path.starts_with(prefix))
 }
 
 /// A consistent copy of the store, written to a file of its own first so that the store is not held while a client reads slowly.

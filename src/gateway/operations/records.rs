@@ -1,7 +1,7 @@
 //! Asking the archive: what was recorded of a request, or of the requests about an object. The archive reads files, so the asking
 //! happens where blocking harms nobody.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::audit::expression::Expression;
@@ -54,11 +54,16 @@ pub async fn states(gateway: &Gateway, subject: &Subject) -> Vec<Change> {
     let mut events = ask(gateway, filter, MOST).await;
     events.sort_by_key(|event| event.request_received_timestamp);
     let mut states: Vec<Change> = Vec::new();
+    let mut known: HashSet<(u64, String)> = HashSet::new();
     for event in events {
         let object = event.object_ref.as_ref();
         let same = object.is_some_and(|object| object.resource == *subject.resource.plural && object.api_group == *subject.resource.group);
         let Some(wrote) = event.trace.as_ref().and_then(|story| story.wrote.as_ref()).filter(|_| same) else { continue };
         let answer = event.response_object.as_ref().and_then(Json::value).filter(|answer| answer["kind"] == *subject.resource.kind);
+        // A log that was imported twice tells everything twice.
+        if !known.insert((wrote.revision, event.audit_id.clone())) {
+            continue;
+        }
         // Of what is deleted at once the answer has no state; it was as it was before.
         let value = match (answer, states.last()) {
             (Some(answer), _) => canonical(&answer),

@@ -1,5 +1,5 @@
 //! `/usher/v1/requests` and `/usher/v1/stats`: what the audit archive tells. Questions run on threads that may wait, and their answers
-//! are written as they are found; whoever hangs up ends them.
+//! are written as they are found; whoever hangs up ends them. Those that go on with what comes are in [`live`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,12 +9,14 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use http::{HeaderValue, Request, header};
+use http::{HeaderMap, HeaderValue, Request, header};
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
-use crate::api::representation::{Representation, respond_value};
-use crate::audit::archive::Order;
+use super::live;
+use super::subject::no_parameters;
+use crate::api::representation::{Representation, header_text, respond_value};
+use crate::audit::archive::{Order, Position};
 use crate::audit::{Archive, Event, Filter, import};
 use crate::gateway::Gateway;
 use crate::gateway::layers::Refused;
@@ -23,12 +25,12 @@ use crate::status::Status;
 
 /// How many requests are told where nothing is said; 0 asks for all of them.
 const LIMIT: usize = 500;
+/// How a list of requests begins; what is behind them is known when they are told.
+const LIST_BEGINS: &[u8] = b"{\"kind\":\"EventList\",\"apiVersion\":\"audit.k8s.io/v1\",\"items\":[";
 /// How many rows of everything statistics name.
 const TOP: usize = 10;
 /// How many rows may wait for a slow reader.
-const AHEAD: usize = 64;
-/// How often a silent stream says that it is alive.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub const AHEAD: usize = 64;
 /// How long a question waits for requests that are still being recorded.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest line of an import.
@@ -39,23 +41,36 @@ const BATCH: usize = 256;
 const TOLD: usize = 10;
 
 /// What is asked, and how it is to be told.
-struct Question {
-    filter: Filter,
+pub struct Question {
+    /// Which requests.
+    pub filter: Filter,
+    /// With what was traced of them.
+    pub trace: bool,
     limit: usize,
     order: Order,
+    after: Option<Position>,
     top: usize,
     follow: bool,
-    trace: bool,
 }
 
 impl Question {
-    fn read(gateway: &Gateway, query: &str) -> Result<Question, Status> {
+    /// Takes a filter, and what else this question may say.
+    fn read(gateway: &Gateway, query: &str, besides: &[&str]) -> Result<Question, Status> {
         let now = gateway.api.clock.now();
-        let mut question =
-            Question { filter: Filter::default(), limit: LIMIT, order: Order::default(), top: TOP, follow: false, trace: true };
+        let (filter, order) = (Filter::default(), Order::default());
+        let mut question = Question { filter, trace: true, limit: LIMIT, order, after: None, top: TOP, follow: false };
         for (key, value) in query_pairs(query) {
             let bad = |takes: &str| Status::bad_request(format!("{key} takes {takes}, not {value:?}"));
             match key.as_str() {
+                "timeout" => {}
+                "resource" => resource(gateway, &mut question.filter, &value),
+                other if !besides.contains(&other) => {
+                    if !question.filter.set(other, &value, now).map_err(Status::bad_request)? {
+                        return Err(unknown(other, besides));
+                    }
+                }
+                "continue" if value.is_empty() => {}
+                "continue" => question.after = Some(value.parse().map_err(|()| bad("what the page before has in its metadata"))?),
                 "limit" => question.limit = value.parse().map_err(|_| bad("a number"))?,
                 "top" => question.top = value.parse().map_err(|_| bad("a number"))?,
                 "order" => {
@@ -67,14 +82,7 @@ impl Question {
                 }
                 "follow" => question.follow = value.parse().map_err(|_| bad("true or false"))?,
                 "trace" => question.trace = value.parse().map_err(|_| bad("true or false"))?,
-                "timeout" => {}
-                "resource" => resource(gateway, &mut question.filter, &value),
-                other => {
-                    if !question.filter.set(other, &value, now).map_err(Status::bad_request)? {
-                        let known = Filter::PARAMETERS.join(", ");
-                        return Err(Status::bad_request(format!("unknown parameter {other:?}; a filter takes {known}")));
-                    }
-                }
+                other => return Err(unknown(other, besides)),
             }
         }
         if question.limit == 0 {
@@ -82,6 +90,12 @@ impl Question {
         }
         Ok(question)
     }
+}
+
+/// The refusal of a parameter that a question with a filter does not have.
+pub fn unknown(parameter: &str, besides: &[&str]) -> Status {
+    let known = [Filter::PARAMETERS.as_slice(), besides].concat().join(", ");
+    Status::bad_request(format!("unknown parameter {parameter:?}; this takes {known}"))
 }
 
 /// Takes a resource by any of the names that kubectl takes: `deploy`, `Deployment`, `deployments.apps`. What the server does not
@@ -100,7 +114,8 @@ pub fn resource(gateway: &Gateway, filter: &mut Filter, word: &str) {
 
 /// How rows are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Framing {
+#[allow(missing_docs)]
+pub enum Framing {
     Lines,
     ServerSentEvents,
     List,
@@ -115,24 +130,29 @@ impl Framing {
         }
     }
 
-    fn row(self, json: &[u8], first: bool) -> Bytes {
+    /// A request; `id` is what a reader of server-sent events says to be told what came after it.
+    pub fn row(self, json: &[u8], id: Option<&str>, first: bool) -> Bytes {
         match self {
             Framing::Lines => [json, b"\n"].concat().into(),
-            Framing::ServerSentEvents => [b"event: request\ndata: ", json, b"\n\n"].concat().into(),
+            Framing::ServerSentEvents => {
+                let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+                [id.as_bytes(), b"event: request\ndata: ", json, b"\n\n"].concat().into()
+            }
             Framing::List if first => json.to_vec().into(),
             Framing::List => [b",", json].concat().into(),
         }
     }
 
     /// A word about the stream itself: that somebody fell behind, say.
-    fn note(self, kind: &str, note: &Value) -> Bytes {
+    pub fn note(self, kind: &str, note: &Value) -> Bytes {
         match self {
             Framing::ServerSentEvents => format!("event: {kind}\ndata: {note}\n\n").into(),
             _ => format!("{}\n", json!({ kind: note })).into(),
         }
     }
 
-    fn heartbeat(self) -> Bytes {
+    /// A sign of life.
+    pub fn heartbeat(self) -> Bytes {
         match self {
             Framing::ServerSentEvents => Bytes::from_static(b":\n\n"),
             _ => Bytes::from_static(b"\n"),
@@ -140,15 +160,12 @@ impl Framing {
     }
 
     fn respond(self, rows: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-        let (before, after, content_type): (&'static [u8], &'static [u8], _) = match self {
-            Framing::Lines => (b"", b"", "application/x-ndjson"),
-            Framing::ServerSentEvents => (b"", b"", "text/event-stream"),
-            Framing::List => {
-                (b"{\"kind\":\"EventList\",\"apiVersion\":\"audit.k8s.io/v1\",\"metadata\":{},\"items\":[", b"]}\n", "application/json")
-            }
+        let content_type = match self {
+            Framing::Lines => "application/x-ndjson",
+            Framing::ServerSentEvents => "text/event-stream",
+            Framing::List => "application/json",
         };
-        let edge = |bytes: &'static [u8]| futures::stream::iter((!bytes.is_empty()).then(|| Bytes::from_static(bytes)));
-        let body = edge(before).chain(rows).chain(edge(after)).map(Ok::<_, std::convert::Infallible>);
+        let body = rows.map(Ok::<_, std::convert::Infallible>);
         let mut response = Response::new(Body::from_stream(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
@@ -167,65 +184,55 @@ pub async fn caught_up(gateway: &Gateway) {
 }
 
 /// `GET /usher/v1/requests`.
-pub async fn list(gateway: &Arc<Gateway>, query: &str, accept: &str) -> Result<Response, Refused> {
-    let question = Question::read(gateway, query)?;
-    let framing = Framing::of(accept);
+pub async fn list(gateway: &Arc<Gateway>, query: &str, headers: &HeaderMap) -> Result<Response, Refused> {
+    let question = Question::read(gateway, query, &["limit", "continue", "order", "follow", "trace"])?;
+    let framing = Framing::of(header_text(headers, header::ACCEPT));
     if question.follow {
         return match framing {
             Framing::List => Err(Status::bad_request("follow needs Accept: text/event-stream or application/x-ndjson").into()),
-            framing => Ok(framing.respond(follow(gateway, question, framing))),
+            framing => {
+                let last = header_text(headers, header::HeaderName::from_static("last-event-id")).to_owned();
+                Ok(framing.respond(live::follow(gateway, question, framing, last).await?))
+            }
         };
     }
     caught_up(gateway).await;
     let (sender, receiver) = mpsc::channel::<Bytes>(AHEAD);
     let archive = archive(gateway).clone();
     tokio::task::spawn_blocking(move || {
-        let mut first = true;
-        archive.scan(&question.filter, question.order, question.limit, |record| {
+        let is_list = framing == Framing::List;
+        if is_list && sender.blocking_send(Bytes::from_static(LIST_BEGINS)).is_err() {
+            return;
+        }
+        let (mut told, mut last, mut more) = (0, None, None);
+        // One more than is asked for: whether there is a next page is known when it has begun.
+        archive.scan_after(question.after, &question.filter, question.order, question.limit.saturating_add(1), |position, record| {
+            if told == question.limit {
+                more = last;
+                return ControlFlow::Break(());
+            }
+            let id = live::id(record.as_event());
             let json = if question.trace { record.json() } else { record.without_trace() };
-            let row = framing.row(&json, std::mem::take(&mut first));
+            let row = framing.row(&json, id.as_deref(), told == 0);
+            (told, last) = (told + 1, Some(position));
             if sender.blocking_send(row).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
+        if is_list {
+            let metadata = more.map_or_else(|| json!({}), |last| json!({"continue": last.to_string()}));
+            let _ = sender.blocking_send(format!("],\"metadata\":{metadata}}}\n").into());
+        }
     });
     Ok(framing.respond(receiving(receiver)))
 }
 
-fn receiving(receiver: mpsc::Receiver<Bytes>) -> impl Stream<Item = Bytes> + Send {
+/// What a thread that asks sends, as it comes.
+pub fn receiving(receiver: mpsc::Receiver<Bytes>) -> impl Stream<Item = Bytes> + Send {
     futures::stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|row| (row, receiver)) })
 }
 
-/// Requests as they end, until the client hangs up or the server stops.
-fn follow(gateway: &Gateway, question: Question, framing: Framing) -> impl Stream<Item = Bytes> + Send + 'static {
-    let live = archive(gateway).follow();
-    let stop = gateway.api.shutdown.clone();
-    futures::stream::unfold((live, stop, question), move |(mut live, stop, question)| async move {
-        // What is filtered out is no sign of life.
-        let mut silence = std::pin::pin!(tokio::time::sleep(HEARTBEAT));
-        loop {
-            let row = tokio::select! {
-                () = stop.cancelled() => return None,
-                () = &mut silence => framing.heartbeat(),
-                next = live.recv() => match next {
-                    Ok(event) if question.filter.matches(&event) => framing.row(&json_of(&event, question.trace)?, true),
-                    Ok(_) => continue,
-                    Err(broadcast::error::RecvError::Lagged(missed)) => framing.note("lagged", &json!({"missed": missed})),
-                    Err(broadcast::error::RecvError::Closed) => return None,
-                },
-            };
-            return Some((row, (live, stop, question)));
-        }
-    })
-}
-
-fn json_of(event: &Arc<Event>, trace: bool) -> Option<Vec<u8>> {
-    match trace {
-        true => serde_json::to_vec(&**event).ok(),
-        false => serde_json::to_vec(&Event { trace: None, ..Event::clone(event) }).ok(),
-    }
-}
-
 /// `GET /usher/v1/requests/{audit-id}`: the last event of the request.
-pub async fn get(gateway: &Arc<Gateway>, id: &str) -> Result<Response, Refused> {
+pub async fn get(gateway: &Arc<Gateway>, id: &str, query: &str) -> Result<Response, Refused> {
+    no_parameters(query)?;
     caught_up(gateway).await;
     let filter = Filter { audit_id: Some(id.to_owned()), ..Filter::default() };
     let archive = archive(gateway).clone();
@@ -241,7 +248,7 @@ pub async fn get(gateway: &Arc<Gateway>, id: &str) -> Result<Response, Refused> 
 
 /// `GET /usher/v1/stats`.
 pub async fn stats(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refused> {
-    let question = Question::read(gateway, query)?;
+    let question = Question::read(gateway, query, &["top"])?;
     if question.filter.expression.is_some() {
         return Err(Status::bad_request("statistics are counted from columns; filter, a CEL expression, is for requests").into());
     }
@@ -259,6 +266,7 @@ pub async fn asked<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'sta
 
 /// `POST /usher/v1/requests`: JSON lines of audit events, in the envelope of a cloud or without, of any number.
 pub async fn import(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
+    no_parameters(request.uri().query().unwrap_or_default())?;
     let archive = archive(gateway).clone();
     let before = archive.kept().lost;
     let mut body = request.into_body().into_data_stream();

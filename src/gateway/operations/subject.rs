@@ -16,7 +16,7 @@ use crate::gateway::Gateway;
 use crate::gateway::layers::{Refused, context};
 use crate::object::Object;
 use crate::registry::Resource;
-use crate::request::{RequestInfo, SharedContext, User, decode, query_value};
+use crate::request::{RequestInfo, SharedContext, User, decode, query_pairs, query_value};
 use crate::status::Status;
 use crate::store::Change;
 
@@ -40,8 +40,9 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads a request whose path begins with `prefix`.
-    pub fn of(request: &Request<Body>, prefix: &str) -> Result<Self, Refused> {
+    /// Reads a request whose path begins with `prefix` and whose query has no other parameters than these.
+    pub fn of(request: &Request<Body>, prefix: &str, parameters: &[&str]) -> Result<Self, Refused> {
+        known_parameters(request.uri().query().unwrap_or_default(), parameters)?;
         let context: SharedContext = context(request)?;
         let user = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
         let rest = request.uri().path().strip_prefix(prefix).unwrap_or_default();
@@ -82,6 +83,9 @@ impl Question {
 
     /// The object or the kind of `…/KIND[/NAME]?namespace=`; nobody has been asked yet whether the user may read it.
     pub fn subject(&self, gateway: &Gateway) -> Result<Subject, Refused> {
+        if self.parts.len() > 2 {
+            return Err(Status::bad_request(format!("say which object: KIND/NAME, not {:?}", self.parts.join("/"))).into());
+        }
         let kind = self.parts.first().map(String::as_str).unwrap_or_default();
         let resource = gateway.api.registry.table().resolve(kind);
         let unknown = || Status::new(404, "NotFound", format!("the server doesn't have a resource type {kind:?}"));
@@ -115,6 +119,29 @@ impl Question {
         let attributes = Attributes { user: self.user.clone(), info: Arc::new(info) };
         verdict(&attributes, &gateway.authorizer.decide(&attributes).await)
     }
+}
+
+/// The parameters that say yes or no.
+const FLAGS: [&str; 5] = ["all", "allNamespaces", "any", "denied", "showSecrets"];
+
+/// Refuses a query with a parameter that nobody would look at, or with a flag that says neither yes nor no.
+pub fn known_parameters(query: &str, known: &[&str]) -> Result<(), Status> {
+    for (key, value) in query_pairs(query) {
+        if FLAGS.contains(&key.as_str()) && !matches!(value.as_str(), "" | "0" | "1" | "false" | "true") {
+            return Err(Status::bad_request(format!("{key} takes true or false, not {value:?}")));
+        }
+        // How long a request may take is the business of the layers around this.
+        if key != "timeout" && !known.contains(&key.as_str()) {
+            let takes = if known.is_empty() { "no parameters".to_owned() } else { known.join(", ") };
+            return Err(Status::bad_request(format!("unknown parameter {key:?}; this takes {takes}")));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a query that says anything.
+pub fn no_parameters(query: &str) -> Result<(), Status> {
+    known_parameters(query, &[])
 }
 
 impl Subject {

@@ -34,7 +34,7 @@ const OBJECTS: usize = 500;
 
 /// Answers.
 pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Response, Refused> {
-    let question = Question::of(&request, "/usher/v1/trace/")?;
+    let question = Question::of(&request, "/usher/v1/trace/", &["namespace", "all", "alike", "format"])?;
     let subject = question.object(gateway).await?;
     let told = tell(gateway, &question, &subject).await?;
     let (kind, text) = match question.parameter("format").as_deref() {
@@ -54,7 +54,19 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
 
 async fn tell(gateway: &Arc<Gateway>, question: &Question, subject: &Subject) -> Result<Sequence, Refused> {
     let alike = question.number("alike", ALIKE.0, ALIKE.1)?;
-    let changes = subject.history(gateway).await?;
+    let changes = match subject.history(gateway).await {
+        Ok(changes) => changes,
+        // What was never let in has no past but that.
+        Err(unknown) => {
+            let deeds = refused(gateway, subject, None).await;
+            let last = if question.flag("all") { 0 } else { deeds.len().saturating_sub(1) };
+            if deeds.is_empty() {
+                return Err(unknown);
+            }
+            let frame = Frame { subject: subject.display(), whole: true, ..Frame::default() };
+            return Ok(sequence(deeds.into_iter().skip(last).collect(), frame));
+        }
+    };
     let newest = changes.last().map(|change| subject.value(change)).unwrap_or_default();
     let uid = newest["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let mut deeds = of_object(gateway, subject, &uid, &changes).await;
@@ -77,8 +89,9 @@ async fn tell(gateway: &Arc<Gateway>, question: &Question, subject: &Subject) ->
     let mut known: HashMap<u64, (String, bool)> =
         deeds.iter().filter_map(|deed| Some((deed.revision()?, (deed.object(), deed.before.is_none())))).collect();
     deeds.retain(|deed| deed.event.request_received_timestamp.unwrap_or_default() >= since);
-    let refused = refusals(gateway, question, subject, since, &deeds).await;
-    deeds.extend(refused);
+    let tried = refusals(gateway, question, subject, since, &deeds).await;
+    deeds.extend(tried);
+    deeds.extend(refused(gateway, subject, Some(since)).await);
     causes(gateway, question, &deeds, &mut known).await;
     let deleted = changes.last().is_some_and(|change| change.deleted);
     Ok(sequence(deeds, Frame { subject: subject.display(), ready, whole, deleted, left_out, known }))
@@ -200,6 +213,20 @@ async fn descendants(gateway: &Gateway, question: &Question, uid: &str, since: T
         }
     }
     (deeds, left_out)
+}
+
+/// What clients wanted of an object and were refused, oldest first.
+async fn refused(gateway: &Gateway, subject: &Subject, since: Option<Timestamp>) -> Vec<Deed> {
+    let (namespace, name) = (records::namespace(subject), Some(subject.name.clone()));
+    let filter = Filter { code: Some((400, 599)), since, namespace, name, ..Filter::default() };
+    let is_theirs = |event: &Arc<Event>| {
+        let object = event.object_ref.as_ref();
+        let same = object.is_some_and(|object| object.resource == *subject.resource.plural && object.api_group == *subject.resource.group);
+        let is_write = matches!(&*event.verb, "create" | "update" | "patch" | "delete");
+        same && is_write && !matches!(event.code(), 404 | 409) && Lane::of(&event.effective_user().username) == Lane::Client
+    };
+    let events = records::ask(gateway, filter, MOST).await.into_iter().filter(is_theirs);
+    events.map(|event| Deed { event, after: None, before: None }).collect()
 }
 
 /// What components tried because of these writes, and were refused.
