@@ -178,6 +178,7 @@ impl Secrets {
             return;
         }
         let from_outside = |key: &str| !OWN.iter().any(|own| key.starts_with(own));
+        event.annotations.retain(|key, _| !(from_outside(key) && found.is_told_by(key)));
         for (_, text) in event.annotations.iter_mut().filter(|(key, _)| from_outside(key)) {
             found.clean(text);
         }
@@ -296,6 +297,13 @@ impl Found {
         if self.is_in(text.as_bytes()) {
             *text = MASK.to_owned();
         }
+    }
+
+    /// Whether a name that somebody has chosen tells it.
+    fn is_told_by(&self, name: &str) -> bool {
+        let mut told = name.to_owned();
+        (!self.blind).then(|| self.clean(&mut told));
+        told != name
     }
 
     /// Takes it from every text in a value.

@@ -149,9 +149,10 @@ async fn what_a_webhook_says_of_a_secret_is_kept_in_no_form() {
             object.to_string(),
         ];
         let allowed = object["metadata"]["labels"]["fate"] == "good";
-        let annotations: serde_json::Map<_, _> =
+        let mut annotations: serde_json::Map<_, _> =
             told.iter().enumerate().map(|(n, text)| (format!("n{n}"), Value::from(text.clone()))).collect();
-        Reply::Response(json!({"allowed": allowed, "status": {"code": 418, "message": told.join(", ")}, "warnings": told,
+        annotations.insert(format!("key-{plain}"), "".into());
+        Reply::Response(json!({"allowed": allowed, "status": {"code": 418, "message": told.join(", "), "reason": plain}, "warnings": told,
             "auditAnnotations": annotations}))
     });
     let mut entry = hooks.entry("tell", "/tell");
