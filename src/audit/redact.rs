@@ -192,10 +192,13 @@ fn document(value: &mut Value, secret: bool) {
     if let Some(token) = token.and_then(|part| part.get_mut("token")) {
         mask(token);
     }
-    if let Some(applied) = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(|a| a.get_mut(LAST_APPLIED))
-        && (secret || kind == "TokenReview" || applied.as_str().is_some_and(tells_secrets))
-    {
-        mask(applied);
+    let annotations = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(Value::as_object_mut);
+    for (key, text) in annotations.into_iter().flatten() {
+        // Other tools than kubectl keep the whole object too, under names of their own.
+        let known = key == LAST_APPLIED && (secret || kind == "TokenReview");
+        if known || text.as_str().is_some_and(|text| (key == LAST_APPLIED || text.starts_with('{')) && tells_secrets(text)) {
+            mask(text);
+        }
     }
     for item in map.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         document(item, secret);
@@ -521,6 +524,15 @@ mod tests {
         assert_eq!(cleaned(path, list.clone()), list);
         let mixed = json!({"kind": "List", "metadata": {"annotations": {LAST_APPLIED: "{\"kind\":\"Secret\",\"data\":{\"k\":\"v\"}}"}}});
         assert_eq!(cleaned(path, mixed)["metadata"]["annotations"][LAST_APPLIED], MASK);
+    }
+
+    #[test]
+    fn the_copy_of_a_secret_that_a_tool_keeps_goes_where_only_metadata_is_told() {
+        let copy = r#"{"apiVersion":"v1","kind":"Secret","data":{"k":"djE="}}"#;
+        let metadata = json!({"annotations": {"kapp.k14s.io/original": copy, "a": "a Secret", "b": "{\"kind\":\"Secret\"}"}});
+        let rows = json!({"kind": "Table", "rows": [{"object": {"kind": "PartialObjectMetadata", "metadata": metadata}}]});
+        let wanted = json!({"kapp.k14s.io/original": MASK, "a": "a Secret", "b": "{\"kind\":\"Secret\"}"});
+        assert_eq!(cleaned(SECRETS, rows)["rows"][0]["object"]["metadata"]["annotations"], wanted);
     }
 
     #[test]
