@@ -25,6 +25,7 @@ pub mod redact;
 pub mod sink;
 mod source;
 pub mod story;
+mod web_tokens;
 pub mod what_if;
 
 pub use archive::Archive;

@@ -12,6 +12,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use memchr::memmem;
 use serde_json::{Map, Value};
 
+use super::event::ObjectReference;
 use super::record::PATCH_ANNOTATION;
 use super::redact::{self, MASK, is_about_secrets, is_secret, is_sensitive};
 use super::{Event, Json};
@@ -90,6 +91,11 @@ impl Secrets {
         self.search(secret, true);
     }
 
+    /// What is told in any case is not looked for.
+    pub fn forget(&mut self, open: &str) {
+        self.values.remove(open);
+    }
+
     /// Whether the request met Secrets.
     pub fn guards(&self) -> bool {
         self.guards
@@ -137,7 +143,7 @@ impl Secrets {
     }
 
     fn add(&mut self, text: &str, shortest: usize) {
-        if text.len() < shortest || text == MASK {
+        if text.len() < shortest || [MASK, "true", "false", "null", "none"].contains(&text) {
             return;
         }
         if self.values.len() >= MOST {
@@ -165,11 +171,14 @@ impl Secrets {
             self.scrub_patches(event);
             self.scrub_quotations(event);
         }
+        // What the event says in the open is no secret: many a Secret is called like the user in it.
+        self.values.retain(|value| !is_open(event, value));
         let found = self.found();
         if found.values.is_empty() && !found.blind {
             return;
         }
         let from_outside = |key: &str| !OWN.iter().any(|own| key.starts_with(own));
+        event.annotations.retain(|key, _| !(from_outside(key) && found.is_told_by(key)));
         for (_, text) in event.annotations.iter_mut().filter(|(key, _)| from_outside(key)) {
             found.clean(text);
         }
@@ -188,13 +197,14 @@ impl Secrets {
         let known = Found { blind: false, ..found };
         if let Some(status) = &mut event.response_status {
             known.clean(&mut status.message);
+            known.clean(&mut status.reason);
             status.details.iter_mut().for_each(|details| known.clean_value(details));
         }
         for body in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
             if known.values.iter().any(|value| memmem::find(body.bytes(), value.as_bytes()).is_some())
                 && let Some(mut value) = body.value()
             {
-                known.clean_value(&mut value);
+                known.clean_object(&mut value);
                 *body = Json::from(&value);
             }
         }
@@ -289,6 +299,13 @@ impl Found {
         }
     }
 
+    /// Whether a name that somebody has chosen tells it.
+    fn is_told_by(&self, name: &str) -> bool {
+        let mut told = name.to_owned();
+        (!self.blind).then(|| self.clean(&mut told));
+        told != name
+    }
+
     /// Takes it from every text in a value.
     pub fn clean_value(&self, value: &mut Value) {
         match value {
@@ -296,6 +313,24 @@ impl Found {
             Value::Object(map) => map.values_mut().for_each(|value| self.clean_value(value)),
             Value::Array(items) => items.iter_mut().for_each(|value| self.clean_value(value)),
             _ => {}
+        }
+    }
+
+    /// The same of an object, a list of them or a patch, less what the server itself says there: its kind, its name, its age.
+    fn clean_object(&self, value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                for (key, part) in map {
+                    match key.as_str() {
+                        "apiVersion" | "kind" | "type" | "op" | "creationTimestamp" if part.is_string() => {}
+                        "name" | "namespace" | "generateName" | "uid" | "resourceVersion" | "managedFields" => {}
+                        "metadata" | "object" | "items" | "rows" => self.clean_object(part),
+                        _ => self.clean_value(part),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.clean_object(item)),
+            text => self.clean_value(text),
         }
     }
 
@@ -316,6 +351,12 @@ impl Found {
         let digits = run.split(|letter: char| !letter.is_ascii_hexdigit()).filter(|digits| digits.len() >= 2 * SHORTEST_PART);
         in_base64 || digits.filter_map(hex).any(|plain| self.is_in(&plain))
     }
+}
+
+/// Whether an event tells a text in so many words, whatever else is known of it.
+fn is_open(event: &Event, text: &str) -> bool {
+    let of_object = |object: &ObjectReference| [&object.name, &object.namespace, &object.resource].iter().any(|open| *open == text);
+    event.user.username == text || event.object_ref.as_ref().is_some_and(of_object)
 }
 
 /// Masks a value in a text; a long one also where only its beginning is told.
@@ -395,6 +436,34 @@ mod tests {
             patch,
             r#"{"configuration":"c","webhook":"w","patch":[{"op":"add","path":"/data/n","value":"[redacted]"}],"patchType":"JSONPatch"}"#
         );
+    }
+
+    #[test]
+    fn a_value_that_is_a_common_word_takes_nothing_along_that_the_server_says_itself() {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": "postgres", "namespace": "default",
+            "annotations": {"a": "is postgres, Opaque", "b": "true"}}, "stringData": {"user": "postgres", "db": "default", "t": "Opaque",
+            "k": "Secret", "ssl": "true"}});
+        let mut secrets = Secrets::of(&parse("POST", SECRETS, ""), true);
+        secrets.learn(&secret);
+        let status = ResponseStatus {
+            message: "secrets \"postgres\" already exists, Opaque".into(),
+            reason: "Opaque".into(),
+            code: 409,
+            ..ResponseStatus::default()
+        };
+        let reference = ObjectReference { name: "postgres".into(), namespace: "default".into(), ..ObjectReference::default() };
+        let mut event = Event {
+            response_status: Some(status),
+            object_ref: Some(reference),
+            response_object: Some(Json::from(&json!({"kind": "SecretList", "items": [secret]}))),
+            ..Event::default()
+        };
+        secrets.scrub(&mut event);
+        let status = event.response_status.unwrap();
+        assert_eq!((status.message.as_str(), status.reason.as_str()), ("secrets \"postgres\" already exists, [redacted]", MASK));
+        let told = &event.response_object.unwrap().value().unwrap()["items"][0];
+        let metadata = json!({"name": "postgres", "namespace": "default", "annotations": {"a": "is postgres, [redacted]", "b": "true"}});
+        assert_eq!((&told["kind"], &told["type"], &told["metadata"]), (&"Secret".into(), &"Opaque".into(), &metadata));
     }
 
     #[test]

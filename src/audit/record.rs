@@ -271,6 +271,7 @@ impl Record {
             event.trace = Some(Box::new(story));
         }
         secrets.scrub(&mut event);
+        redact::ending(&mut event);
         event
     }
 
@@ -385,8 +386,10 @@ impl Ending {
 }
 
 fn agent(text: &str) -> String {
+    let mut text = text.to_owned();
+    redact::credentials_in(&mut text);
     if text.len() <= LONGEST_AGENT {
-        return text.to_owned();
+        return text;
     }
     let end = (0..=LONGEST_AGENT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     format!("{}...TRUNCATED", &text[..end])

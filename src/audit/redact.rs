@@ -11,8 +11,8 @@ use http::Uri;
 use memchr::memmem;
 use serde_json::Value;
 
-use super::Story;
 use super::quoted::Secrets;
+use super::{Event, Json, Story, web_tokens};
 use crate::request::{RequestInfo, decode};
 
 /// What stands in the place of a secret.
@@ -28,7 +28,7 @@ const PRIVATE_KEY: &str = "PRIVATE KEY-----";
 const ENCODED_KEYS: [&str; 3] = ["UFJJVkFURSBLRVktLS0tL", "BSSVZBVEUgS0VZLS0tLS", "QUklWQVRFIEtFWS0tLS0t"];
 
 /// What the key of a query's parameter holds if its value is a credential, without marks between its letters.
-const CREDENTIALS: [&str; 13] = [
+const CREDENTIALS: [&str; 14] = [
     "token",
     "passw",
     "passphrase",
@@ -42,6 +42,7 @@ const CREDENTIALS: [&str; 13] = [
     "accesskey",
     "signature",
     "session",
+    "saml",
 ];
 
 /// Whether a request is about Secrets.
@@ -57,7 +58,12 @@ pub fn is_sensitive(info: &RequestInfo) -> bool {
 /// Whether it is worth the time to look into a body.
 pub fn may_hold_secrets(info: &RequestInfo, bytes: &[u8]) -> bool {
     let holds = |needle: &str| memchr::memmem::find(bytes, needle.as_bytes()).is_some();
-    is_sensitive(info) || holds("\"Secret") || holds_private_key(bytes)
+    is_sensitive(info) || holds("\"Secret") || holds_credentials(bytes)
+}
+
+/// Whether there is something in a text that is a credential by its looks.
+fn holds_credentials(text: &[u8]) -> bool {
+    holds_private_key(text) || web_tokens::are_in(text)
 }
 
 /// Whether a private key in PEM is in a text, as it is or in base64.
@@ -86,35 +92,27 @@ pub fn target(text: &str) -> String {
     }
     for pair in query.split_inclusive(['&', ';']) {
         match pair.split_once('=') {
-            Some((key, value)) if is_credential(key) => {
+            Some((key, value)) if is_credential(key) || is_authorization(value) => {
                 let separator = value.trim_start_matches(|c| c != '&' && c != ';');
                 told.extend([key, "=", MASK, separator]);
             }
             _ => told.push_str(pair),
         }
     }
-    without_tokens(told)
+    web_tokens::mask_in_uri(&mut told);
+    told
 }
 
 fn is_credential(key: &str) -> bool {
     let mut key = decode(key).to_ascii_lowercase();
     key.retain(|letter| letter.is_ascii_alphanumeric());
-    key != "showsecrets" && (CREDENTIALS.iter().any(|word| key.contains(word)) || matches!(key.as_str(), "auth" | "key" | "sig"))
+    key != "showsecrets" && (CREDENTIALS.iter().any(|word| key.contains(word)) || matches!(key.as_str(), "auth" | "key" | "sig" | "pass"))
 }
 
-/// Takes JSON web tokens from a path or a query, whatever they are called there.
-fn without_tokens(mut text: String) -> String {
-    let mut from = 0;
-    while let Some(start) = text[from..].find("eyJ").map(|at| from + at) {
-        let of_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let end = text[start..].find(|c| !of_token(c)).map_or(text.len(), |length| start + length);
-        from = end;
-        if text[start..end].matches('.').count() >= 2 {
-            text.replace_range(start..end, MASK);
-            from = start + MASK.len();
-        }
-    }
-    text
+/// Whether a value is what belongs into the header of that name.
+fn is_authorization(value: &str) -> bool {
+    let value = decode(value).to_ascii_lowercase();
+    ["bearer", "basic"].iter().any(|scheme| value.strip_prefix(scheme).is_some_and(|rest| rest.starts_with([' ', '+'])))
 }
 
 /// Masks what is secret in the body of a request.
@@ -122,7 +120,7 @@ pub fn request(info: &RequestInfo, value: &mut Value) {
     match info.verb == "patch" && is_about_secrets(info) {
         true => {
             change(value);
-            private_keys(value);
+            credentials(value);
         }
         false => object(info, value),
     }
@@ -135,7 +133,7 @@ pub fn object(info: &RequestInfo, value: &mut Value) {
         Value::Array(_) if about_secrets => change(value),
         _ => document(value, about_secrets),
     }
-    private_keys(value);
+    credentials(value);
 }
 
 /// Masks what is secret in what is told of a request's way; `guarded` if it met Secrets that it is not about, such as the parameters
@@ -154,7 +152,7 @@ pub fn story(info: &RequestInfo, guarded: bool, story: &mut Story) {
                 value.get_mut("value").into_iter().for_each(mask);
             }
         }
-        private_keys(detail);
+        credentials(detail);
     }
 }
 
@@ -194,10 +192,13 @@ fn document(value: &mut Value, secret: bool) {
     if let Some(token) = token.and_then(|part| part.get_mut("token")) {
         mask(token);
     }
-    if let Some(applied) = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(|a| a.get_mut(LAST_APPLIED))
-        && (secret || kind == "TokenReview" || applied.as_str().is_some_and(tells_secrets))
-    {
-        mask(applied);
+    let annotations = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(Value::as_object_mut);
+    for (key, text) in annotations.into_iter().flatten() {
+        // Other tools than kubectl keep the whole object too, under names of their own.
+        let known = key == LAST_APPLIED && (secret || kind == "TokenReview");
+        if known || text.as_str().is_some_and(|text| (key == LAST_APPLIED || text.starts_with('{')) && tells_secrets(text)) {
+            mask(text);
+        }
     }
     for item in map.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         document(item, secret);
@@ -229,6 +230,8 @@ pub fn copies(secret: &mut Value) {
     }
     let mut known = Secrets::default();
     known.guard(secret);
+    // Many a Secret is called like the user in it, and labelled so.
+    ["name", "namespace"].iter().filter_map(|key| secret["metadata"][*key].as_str()).for_each(|open| known.forget(open));
     let known = known.found();
     for part in parts {
         known.clean_value(&mut secret["metadata"][part]);
@@ -331,12 +334,38 @@ pub fn mask(value: &mut Value) {
     }
 }
 
-fn private_keys(value: &mut Value) {
+/// Masks what is a credential by its looks: the whole text around a private key, and of others the token alone.
+pub fn credentials(value: &mut Value) {
     match value {
-        Value::String(text) if holds_private_key(text.as_bytes()) => *text = MASK.to_owned(),
-        Value::Object(map) => map.values_mut().for_each(private_keys),
-        Value::Array(items) => items.iter_mut().for_each(private_keys),
+        Value::String(text) => credentials_in(text),
+        Value::Object(map) => map.values_mut().for_each(credentials),
+        Value::Array(items) => items.iter_mut().for_each(credentials),
         _ => {}
+    }
+}
+
+/// The same in a text.
+pub fn credentials_in(text: &mut String) {
+    match holds_private_key(text.as_bytes()) {
+        true => *text = MASK.to_owned(),
+        false => web_tokens::mask(text),
+    }
+}
+
+/// The same in what an event says of how a request ended: a refusal may quote what was asked for.
+pub fn ending(event: &mut Event) {
+    if let Some(status) = &mut event.response_status {
+        credentials_in(&mut status.message);
+        status.details.iter_mut().for_each(credentials);
+    }
+    if let Some(body) = event.response_object.as_mut().filter(|body| holds_credentials(body.bytes()))
+        && let Some(mut value) = body.value()
+    {
+        credentials(&mut value);
+        *body = Json::from(&value);
+    }
+    for warning in event.trace.iter_mut().flat_map(|story| &mut story.warnings) {
+        credentials_in(warning);
     }
 }
 
@@ -395,6 +424,11 @@ mod tests {
             cleaned("/api/v1/namespaces/a/configmaps", json!({"data": {"tls.key": pem, "a": "b"}})),
             json!({"data": {"tls.key": MASK, "a": "b"}})
         );
+        let kubeconfig = "users: [{user: {token: eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln}}]";
+        assert_eq!(
+            cleaned("/api/v1/namespaces/a/configmaps", json!({"data": {"kubeconfig": kubeconfig}})),
+            json!({"data": {"kubeconfig": "users: [{user: {token: [redacted]}}]"}})
+        );
     }
 
     #[test]
@@ -430,9 +464,23 @@ mod tests {
         assert_eq!(of("/api/v1/pods?watch=1&limit=5"), "/api/v1/pods?watch=1&limit=5");
         assert_eq!(of("/api?access_token=abc&x=y"), "/api?access_token=[redacted]&x=y");
         assert_eq!(of("/api?access_tok%65n=abc"), "/api?access_tok%65n=[redacted]");
+        assert_eq!(of("/api?x=Bearer%20abc&y=basic+abc&z=bearers"), "/api?x=[redacted]&y=[redacted]&z=bearers");
         assert_eq!(of("/api"), "/api");
         assert_eq!(of("/api?"), "/api?");
-        for key in ["api_key", "X-Amz-Signature", "X-Amz-Credential", "passwd", "pwd", "jwt", "auth", "sig", "client_secret", "key"] {
+        for key in [
+            "api_key",
+            "X-Amz-Signature",
+            "X-Amz-Credential",
+            "passwd",
+            "pwd",
+            "jwt",
+            "auth",
+            "sig",
+            "client_secret",
+            "key",
+            "pass",
+            "SAMLResponse",
+        ] {
             assert_eq!(of(&format!("/api?a=b;{key}=abc=&c=d")), format!("/api?a=b;{key}=[redacted]&c=d"));
         }
         assert_eq!(of("/api/eyJhbGci.eyJpc3Mi.c2ln-_/x?y=eyJhbGci.eyJpc3Mi.&z=eyJh"), "/api/[redacted]/x?y=[redacted]&z=eyJh");
@@ -476,6 +524,15 @@ mod tests {
         assert_eq!(cleaned(path, list.clone()), list);
         let mixed = json!({"kind": "List", "metadata": {"annotations": {LAST_APPLIED: "{\"kind\":\"Secret\",\"data\":{\"k\":\"v\"}}"}}});
         assert_eq!(cleaned(path, mixed)["metadata"]["annotations"][LAST_APPLIED], MASK);
+    }
+
+    #[test]
+    fn the_copy_of_a_secret_that_a_tool_keeps_goes_where_only_metadata_is_told() {
+        let copy = r#"{"apiVersion":"v1","kind":"Secret","data":{"k":"djE="}}"#;
+        let metadata = json!({"annotations": {"kapp.k14s.io/original": copy, "a": "a Secret", "b": "{\"kind\":\"Secret\"}"}});
+        let rows = json!({"kind": "Table", "rows": [{"object": {"kind": "PartialObjectMetadata", "metadata": metadata}}]});
+        let wanted = json!({"kapp.k14s.io/original": MASK, "a": "a Secret", "b": "{\"kind\":\"Secret\"}"});
+        assert_eq!(cleaned(SECRETS, rows)["rows"][0]["object"]["metadata"]["annotations"], wanted);
     }
 
     #[test]

@@ -149,9 +149,10 @@ async fn what_a_webhook_says_of_a_secret_is_kept_in_no_form() {
             object.to_string(),
         ];
         let allowed = object["metadata"]["labels"]["fate"] == "good";
-        let annotations: serde_json::Map<_, _> =
+        let mut annotations: serde_json::Map<_, _> =
             told.iter().enumerate().map(|(n, text)| (format!("n{n}"), Value::from(text.clone()))).collect();
-        Reply::Response(json!({"allowed": allowed, "status": {"code": 418, "message": told.join(", ")}, "warnings": told,
+        annotations.insert(format!("key-{plain}"), "".into());
+        Reply::Response(json!({"allowed": allowed, "status": {"code": 418, "message": told.join(", "), "reason": plain}, "warnings": told,
             "auditAnnotations": annotations}))
     });
     let mut entry = hooks.entry("tell", "/tell");
@@ -208,4 +209,51 @@ async fn secrets_of_another_group_are_recorded_as_they_are() {
     }
     let event = recorded.ask(Method::GET, path, None).await;
     assert_eq!(event["responseObject"]["items"][0]["data"]["open"], "told", "{event}");
+}
+
+#[tokio::test]
+async fn a_token_is_told_neither_in_a_kubeconfig_nor_by_a_refusal_nor_in_the_name_of_a_client() {
+    const TOKEN: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6ImEifQ.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.cGxhbnRlZC1zaWduYXR1cmU";
+    let recorded = Recorded::everything().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let kubeconfig = format!("users: [{{name: a, user: {{token: {TOKEN}}}}}]");
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubeconfig"}, "data": {"config": kubeconfig, "a": "b"}});
+    let event = recorded.ask(Method::POST, maps, Some(map.clone())).await;
+    let masked = json!({"config": "users: [{name: a, user: {token: [redacted]}}]", "a": "b"});
+    assert_eq!((&event["requestObject"]["data"], &event["responseObject"]["data"]), (&masked, &masked));
+    recorded.ask(Method::PATCH, &format!("{maps}/kubeconfig"), Some(json!({"data": {"config": kubeconfig}}))).await;
+    let refused = recorded.ask(Method::GET, &format!("{maps}?labelSelector=a={TOKEN}"), None).await;
+    assert_eq!(refused["responseStatus"]["code"], 400);
+    assert!(refused["responseStatus"]["message"].as_str().unwrap().contains("\"[redacted]\""), "{refused}");
+    let mut get = request(Method::GET, maps, &admin(), None);
+    get.headers_mut().insert("user-agent", HeaderValue::from_str(&format!("client/1 {TOKEN}")).unwrap());
+    assert_eq!(recorded.send(get).await.pop().unwrap()["userAgent"], "client/1 [redacted]");
+    let signature = TOKEN.rsplit('.').next().unwrap();
+    assert!(!std::fs::read_to_string(&recorded.log).unwrap().contains(signature));
+    let kept = recorded.server.audit().archive.query(&Filter::default(), 100);
+    assert!(
+        kept.len() >= 4
+            && !serde_json::to_string(&kept.iter().map(|event| (**event).clone()).collect::<Vec<_>>()).unwrap().contains(signature)
+    );
+}
+
+#[tokio::test]
+async fn a_secret_that_is_called_like_the_user_in_it_keeps_its_name_in_the_record() {
+    let recorded = Recorded::everything().await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": "postgres", "labels": {"app": "postgres"}},
+        "stringData": {"username": "postgres", "database": "default", "sort": "Opaque", "password": "planted-postgres"}});
+    for code in [201, 409] {
+        let event = recorded.ask(Method::POST, SECRETS, Some(secret.clone())).await;
+        assert_eq!(event["responseStatus"]["code"], code);
+        let sent = &event["requestObject"];
+        assert_eq!((&sent["kind"], &sent["type"]), (&json!("Secret"), &json!("Opaque")));
+        assert_eq!((&sent["metadata"]["name"], &sent["metadata"]["labels"]["app"]), (&json!("postgres"), &json!("postgres")));
+        assert_eq!(sent["data"]["username"], "[redacted]");
+        match code {
+            201 => assert_eq!(event["responseObject"]["metadata"]["namespace"], "default"),
+            _ => assert_eq!(event["responseStatus"]["message"], "secrets \"postgres\" already exists"),
+        }
+    }
+    assert!(!std::fs::read_to_string(&recorded.log).unwrap().contains("planted-postgres"));
 }

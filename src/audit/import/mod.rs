@@ -245,6 +245,8 @@ fn redacted(event: &mut Event) {
         }
     }
     secrets.scrub(event);
+    redact::ending(event);
+    redact::credentials_in(&mut event.user_agent);
 }
 
 /// An entry of Cloud Logging: the audit log of Google's APIs with Kubernetes' words in it.

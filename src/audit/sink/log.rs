@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -112,8 +112,13 @@ impl Rotating {
 
     fn reopen(&mut self) -> io::Result<()> {
         // Who may read the log may read who did what: nobody else's business.
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.settings.path)?;
+        let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.settings.path)?;
         self.size = file.metadata()?.len();
+        if is_torn(&self.settings.path, self.size) {
+            // Whoever wrote last did not come to the end of the line: the next event has one of its own.
+            file.write_all(b"\n")?;
+            self.size += 1;
+        }
         self.file = Some(file);
         Ok(())
     }
@@ -165,7 +170,10 @@ impl Log for Rotating {
             let (now, later) = rest.split_at(fits);
             let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(now));
             if let Err(error) = written {
-                self.file = None;
+                // A disk that is full takes a part of it: better none.
+                if let Some(file) = self.file.take() {
+                    let _ = file.set_len(self.size);
+                }
                 return Err(error);
             }
             self.size += now.len() as u64;
@@ -173,6 +181,13 @@ impl Log for Rotating {
         }
         Ok(())
     }
+}
+
+/// Whether a file ends within a line.
+fn is_torn(path: &Path, size: u64) -> bool {
+    let mut last = [b'\n'];
+    // What has a size is a file; one that must not be read is believed to be whole.
+    size > 0 && File::open(path).is_ok_and(|file| file.read_exact_at(&mut last, size - 1).is_ok()) && last != *b"\n"
 }
 
 fn first_line(text: &[u8]) -> usize {
@@ -252,6 +267,18 @@ mod tests {
         let content: Vec<_> = kept.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
         assert_eq!(content, ["three\n", "four 0123456789012345678901234567890\n", "five\nsix\n"], "{kept:?}");
         assert_eq!(kept.last(), Some(&path));
+    }
+
+    #[test]
+    fn a_line_that_was_not_written_to_its_end_takes_no_other_along() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        std::fs::write(&path, "one\ntw").unwrap();
+        let mut log = Rotating::open(Settings::new(path.clone())).unwrap();
+        log.write(b"three\n").unwrap();
+        drop(log);
+        Rotating::open(Settings::new(path.clone())).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntw\nthree\n");
     }
 
     #[test]

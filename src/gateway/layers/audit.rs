@@ -266,7 +266,13 @@ impl HttpBody for ResponseBody {
                     captured.add(piece, LARGEST_BODY);
                 }
             }
-            _ => self.finish(),
+            end => {
+                // A list that breaks off is no JSON.
+                if let (Some(captured), Some(_)) = (&mut self.captured, end) {
+                    captured.cut_off = true;
+                }
+                self.finish();
+            }
         }
         Poll::Ready(frame)
     }
