@@ -39,6 +39,21 @@ async fn an_embedded_server_answers_a_kube_client_without_a_socket() {
 }
 
 #[tokio::test]
+async fn discovery_is_told_as_protobuf_too() {
+    use http_body_util::BodyExt;
+    let server = crate::builder().start().await.unwrap();
+    for path in ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
+        let mut request = crate::audit::request(http::Method::GET, path, &crate::audit::admin(), None);
+        request.headers_mut().insert("accept", http::HeaderValue::from_static("application/vnd.kubernetes.protobuf"));
+        let response = tower::ServiceExt::oneshot(server.router(), request).await.unwrap();
+        assert_eq!(response.status(), http::StatusCode::OK, "{path}");
+        assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf", "{path}");
+        assert!(response.into_body().collect().await.unwrap().to_bytes().starts_with(b"k8s\0"), "{path}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_watch_continues_from_a_list_without_gap_or_repeat() {
     let server = crate::builder().start().await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");

@@ -277,10 +277,14 @@ impl Record {
 
     fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Json> {
         let context = &*self.arrival.context;
-        match &self.ending {
-            Ending::Refused(status) => return Some(Json::from(&status.to_json())),
-            Ending::Answered(_, value) => return Some(Json::from(&**value)),
-            _ => {}
+        let status = match &self.ending {
+            Ending::Refused(status) => Some(status.to_json()),
+            Ending::Answered(_, value) => Some(Value::clone(value)),
+            _ => None,
+        };
+        if let Some(mut status) = status {
+            redact::credentials(&mut status);
+            return Some(Json::from(&status));
         }
         let captured = self.response.as_ref()?;
         if captured.too_large {

@@ -12,7 +12,7 @@ use memchr::memmem;
 use serde_json::Value;
 
 use super::quoted::Secrets;
-use super::{Event, Json, Story, web_tokens};
+use super::{Event, Story, web_tokens};
 use crate::request::{RequestInfo, decode};
 
 /// What stands in the place of a secret.
@@ -357,12 +357,6 @@ pub fn ending(event: &mut Event) {
     if let Some(status) = &mut event.response_status {
         credentials_in(&mut status.message);
         status.details.iter_mut().for_each(credentials);
-    }
-    if let Some(body) = event.response_object.as_mut().filter(|body| holds_credentials(body.bytes()))
-        && let Some(mut value) = body.value()
-    {
-        credentials(&mut value);
-        *body = Json::from(&value);
     }
     for warning in event.trace.iter_mut().flat_map(|story| &mut story.warnings) {
         credentials_in(warning);

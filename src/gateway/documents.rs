@@ -161,7 +161,14 @@ fn discover(gateway: &Gateway, headers: &HeaderMap, core: bool) -> Result<Respon
             }
             discovery::aggregated_of(items, "v2")
         }
-        (false, true) => discovery::api_versions(&gateway.address.get().map(ToString::to_string).unwrap_or_default()),
+        (false, true) => {
+            let mut versions = discovery::api_versions(&gateway.address.get().map(ToString::to_string).unwrap_or_default());
+            // As JSON it names no version of its own; what has none is no message.
+            if format == Format::Protobuf {
+                versions["apiVersion"] = "v1".into();
+            }
+            versions
+        }
         (false, false) => discovery::api_group_list(&gateway.aggregator.groups(&table)),
     };
     if !aggregated {
