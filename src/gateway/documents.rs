@@ -133,6 +133,7 @@ pub fn serve(gateway: &Gateway, request: &Request<Body>) -> Result<Response, Ref
                 true => negotiate::accept_document(header_text(headers, header::ACCEPT), routed).map_err(Status::from)?,
                 false => negotiate::accept_error(header_text(headers, header::ACCEPT)),
             };
+            let value = versioned(value, format);
             let format = if format == Format::Protobuf && encode(&value, format).is_err() { Format::Json } else { format };
             Ok(respond_value(200, &value, Representation { format, ..Representation::JSON })?)
         }
@@ -150,6 +151,14 @@ fn not_found(table: &Table, parts: &[&str]) -> Result<Response, Refused> {
     if below { Err(Status::no_such_resource().into()) } else { Ok(page_not_found()) }
 }
 
+/// As JSON, what tells of the core group names no version of its own; as a message it has one.
+fn versioned(mut value: Value, format: Format) -> Value {
+    if format == Format::Protobuf && value["apiVersion"].is_null() {
+        value["apiVersion"] = "v1".into();
+    }
+    value
+}
+
 fn discover(gateway: &Gateway, headers: &HeaderMap, core: bool) -> Result<Response, Refused> {
     let table = gateway.api.registry.table();
     let (format, aggregated) = negotiate::accept_discovery(header_text(headers, header::ACCEPT), core).map_err(Status::from)?;
@@ -161,17 +170,11 @@ fn discover(gateway: &Gateway, headers: &HeaderMap, core: bool) -> Result<Respon
             }
             discovery::aggregated_of(items, "v2")
         }
-        (false, true) => {
-            let mut versions = discovery::api_versions(&gateway.address.get().map(ToString::to_string).unwrap_or_default());
-            // As JSON it names no version of its own; what has none is no message.
-            if format == Format::Protobuf {
-                versions["apiVersion"] = "v1".into();
-            }
-            versions
-        }
+        (false, true) => discovery::api_versions(&gateway.address.get().map(ToString::to_string).unwrap_or_default()),
         (false, false) => discovery::api_group_list(&gateway.aggregator.groups(&table)),
     };
     if !aggregated {
+        let value = versioned(value, format);
         return Ok(respond_value(200, &value, Representation { format, ..Representation::JSON })?);
     }
     let document = Document::new(encode(&value, format)?);
