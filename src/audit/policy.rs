@@ -1,7 +1,6 @@
 //! What is recorded of which request: an audit policy (`audit.k8s.io/v1`), whose first rule that matches decides. Reading and
-//! checking a file, and the decision; nothing of files or sinks. Unlike a real server, which drops what it does not know with a
-//! line in its log, a field that no policy has is an error here: a policy that does not say what its author thinks it says is the
-//! last thing an auditor wants.
+//! checking a file, and the decision; nothing of files or sinks. A field that no policy has is passed over, as a real server does, and
+//! kept for whoever read the policy to tell: it does not say what its author thinks it says.
 
 use serde_json::{Map, Value, json};
 
@@ -66,6 +65,7 @@ pub struct Policy {
     omit_stages: Stages,
     omit_managed_fields: bool,
     early: bool,
+    ignored: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Default for Policy {
     fn default() -> Self {
         let omit_stages = Stages::default().with(Stage::RequestReceived);
         let scope = Scope { level: Level::Metadata, omit_stages, omit_managed_fields: false };
-        Policy { rules: vec![Rule { scope, ..Rule::default() }], omit_stages, omit_managed_fields: false, early: false }
+        Policy { rules: vec![Rule { scope, ..Rule::default() }], omit_stages, omit_managed_fields: false, early: false, ignored: Vec::new() }
     }
 }
 
@@ -112,18 +112,15 @@ impl Policy {
             type_meta(value).map_err(untyped)?;
         }
         check_kind(value)?;
-        let mut unknown = document.duplicates.clone();
-        unfamiliar(value, POLICY_FIELDS, "", &mut unknown);
+        let mut ignored = document.duplicates.clone();
+        unfamiliar(value, POLICY_FIELDS, "", &mut ignored);
         let mut errors = Vec::new();
         let omit_stages = stages(&value["omitStages"], "omitStages", "Policy.omitStages", &mut errors)?;
         let omit_managed_fields = flag(value, "Policy.omitManagedFields")?.unwrap_or(false);
         let mut rules = Vec::new();
         for (index, rule) in items(&value["rules"], "Policy.rules", "[]v1.PolicyRule")?.iter().enumerate() {
             is_object(rule, "Policy.rules", "v1.PolicyRule")?;
-            rules.push(read_rule(rule, &format!("rules[{index}]"), omit_managed_fields, &mut unknown, &mut errors)?);
-        }
-        if !unknown.is_empty() {
-            return Err(format!("failed decoding: strict decoding error: {}", unknown.join(", ")));
+            rules.push(read_rule(rule, &format!("rules[{index}]"), omit_managed_fields, &mut ignored, &mut errors)?);
         }
         match errors.as_slice() {
             [] => {}
@@ -139,7 +136,12 @@ impl Policy {
         let early = rules.iter().any(|rule| {
             rule.scope.level >= Level::Request || rule.scope.level > Level::None && !rule.scope.omit_stages.contains(Stage::RequestReceived)
         });
-        Ok(Policy { rules, omit_stages, omit_managed_fields, early })
+        Ok(Policy { rules, omit_stages, omit_managed_fields, early, ignored })
+    }
+
+    /// What was passed over in the file, if anything was: `unknown field "rules[0].user"`, or a key that is there twice.
+    pub fn ignored(&self) -> Option<String> {
+        (!self.ignored.is_empty()).then(|| self.ignored.join(", "))
     }
 
     /// What is wanted of a request.
@@ -467,8 +469,7 @@ rules:
                 "rules:\n- {level: None, omitStages: [Done]}",
                 "rules[0].omitStages[0]: Invalid value: \"Done\": allowed stages are RequestReceived,ResponseStarted,ResponseComplete,Panic",
             ),
-            ("rules:\n- {level: None, user: [a]}", "failed decoding: strict decoding error: unknown field \"rules[0].user\""),
-            ("rule:\n- level: None", "failed decoding: strict decoding error: unknown field \"rule\""),
+            ("rule:\n- level: None", "loaded illegal policy with 0 rules"),
             ("rules: 5", "failed decoding: json: cannot unmarshal number into Go struct field Policy.rules of type []v1.PolicyRule"),
             ("rules: [5]", "failed decoding: json: cannot unmarshal number into Go struct field Policy.rules of type v1.PolicyRule"),
             (
@@ -509,6 +510,17 @@ rules:
             list.starts_with("failed decoding: couldn't get version/kind; json parse error: json: cannot unmarshal array into"),
             "{list}"
         );
+    }
+
+    #[test]
+    fn what_no_policy_has_is_passed_over_and_told() {
+        let odd = policy("audience: all\nrules:\n- {level: None, user: [a], resources: [{group: '', names: [b]}], level: Request}").unwrap();
+        let told = odd.ignored().unwrap();
+        for what in ["unknown field \"audience\"", "unknown field \"rules[0].user\"", "unknown field \"rules[0].resources[0].names\"", "\"level\""] {
+            assert!(told.contains(what), "{what} in {told}");
+        }
+        assert_eq!(level(&odd, &User::new("b", &[]), "GET", "/api/v1/pods"), Level::Request);
+        assert_eq!(policy("rules:\n- level: None").unwrap().ignored(), None);
     }
 
     #[test]

@@ -89,9 +89,13 @@ impl Audit {
         let reload = match &settings.policy {
             None => None,
             Some(path) => {
-                let policy = policy.clone();
+                let (policy, file) = (policy.clone(), path.clone());
                 let take = move |bytes: &[u8]| {
-                    policy.store(Arc::new(Policy::parse(bytes)?));
+                    let read = Policy::parse(bytes)?;
+                    if let Some(ignored) = read.ignored() {
+                        tracing::warn!(file = %file.display(), "the audit policy contains errors that are passed over: {ignored}");
+                    }
+                    policy.store(Arc::new(read));
                     Ok(())
                 };
                 Some(reload::file(path, take).map_err(|why| refusal(path, &why))?)

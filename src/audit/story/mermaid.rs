@@ -32,13 +32,14 @@ fn id(lane: Lane) -> &'static str {
     }
 }
 
-/// What ends a statement or begins an entity is written as one.
+/// What ends a statement, or begins an entity, a directive or a tag, is written as an entity.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '#' => out.push_str("#35;"),
-            ';' => out.push_str("#59;"),
+            '#' | ';' | '%' | '<' | '>' => {
+                let _ = write!(out, "#{};", u32::from(c));
+            }
             c if c.is_control() => out.push(' '),
             c => out.push(c),
         }
@@ -63,5 +64,6 @@ mod tests {
     #[test]
     fn a_text_cannot_end_its_statement() {
         assert_eq!(escape("a;b #1\nc"), "a#59;b #35;1 c");
+        assert_eq!(escape("%%{init}%% <b>"), "#37;#37;{init}#37;#37; #60;b#62;");
     }
 }

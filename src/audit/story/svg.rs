@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::actor::Lane;
 use super::draw::elapsed;
 use super::sequence::{Arrow, Sequence};
@@ -10,7 +12,11 @@ const LANE: usize = 130;
 const ROW: usize = 26;
 const LEFT: usize = 100;
 const TOP: usize = 60;
+/// The room for texts at least, and what a letter takes of it.
 const TEXT: usize = 560;
+const LETTER: usize = 8;
+/// A longer text is cut; whoever points at it is told the whole.
+const LONGEST: usize = 160;
 
 const STYLE: &str = "text{font:12px ui-monospace,Menlo,monospace;fill:#222}.h{font-weight:bold;text-anchor:middle}.t{fill:#777;text-anchor:end}\
                      .lane{stroke:#bbb}.call{stroke:#1f6feb}.watch{stroke:#8250df;stroke-dasharray:6 4}.persist{stroke:#1a7f37;stroke-width:3}\
@@ -19,7 +25,8 @@ const STYLE: &str = "text{font:12px ui-monospace,Menlo,monospace;fill:#222}.h{fo
 /// The picture.
 pub fn svg(sequence: &Sequence) -> String {
     let lanes = Lane::ALL.len();
-    let (width, height) = (LEFT + lanes * LANE + TEXT, TOP + (sequence.messages.len() + 2) * ROW);
+    let widest = sequence.messages.iter().map(|message| message.text.width().min(LONGEST) * LETTER + 20).max().unwrap_or(0);
+    let (width, height) = (LEFT + lanes * LANE + widest.max(TEXT), TOP + (sequence.messages.len() + 2) * ROW);
     let centre = |lane: Lane| LEFT + lane.position() * LANE + LANE / 2;
     let mut out = String::new();
     let _ =
@@ -55,14 +62,23 @@ pub fn svg(sequence: &Sequence) -> String {
         };
         let _ = writeln!(out, "<text class=\"t\" x=\"{}\" y=\"{}\">{}</text>", LEFT - 10, y + 4, elapsed(message.after));
         let _ = writeln!(out, "<path class=\"{class}\" fill=\"none\" marker-end=\"url(#a)\" d=\"{path}\"/>");
-        let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}</text>", LEFT + lanes * LANE + 10, y + 4, escape(&message.text));
+        let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}</text>", LEFT + lanes * LANE + 10, y + 4, said(&message.text));
     }
     let end = sequence.ending(elapsed);
     let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{}\">{}</text>\n</svg>", height - ROW / 3, escape(&end));
     out
 }
 
+fn said(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        None => escape(text),
+        Some((end, _)) => format!("{}…<title>{}</title>", escape(&text[..end]), escape(text)),
+    }
+}
+
 fn escape(text: &str) -> String {
+    // XML has no place for what is no letter, be it written as an entity.
+    let text: String = text.chars().map(|c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { ' ' } else { c }).collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -74,10 +90,12 @@ mod tests {
     #[test]
     fn there_is_an_arrow_for_every_message_and_every_tag_is_closed() {
         let mut told = rollout();
-        told.messages[0].text = "<script>&".into();
+        told.messages[0].text = "<script>&\u{1b}\0".into();
         let picture = svg(&told);
         assert_eq!(picture.matches("marker-end").count(), told.messages.len());
-        assert!(picture.contains("&lt;script&gt;&amp;") && !picture.contains("<script>"), "what a name says stays text");
+        assert!(picture.contains("&lt;script&gt;&amp;  <") && !picture.contains("<script>"), "what a name says stays text");
+        told.messages[0].text = "é".repeat(500);
+        assert!(svg(&told).contains(&format!("{}…<title>", "é".repeat(LONGEST))), "a long text is cut between letters");
         assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
         assert!(picture.ends_with("</svg>\n"));
     }

@@ -38,7 +38,9 @@ impl WhatIf {
         let path = self.policy.display();
         let text = std::fs::read(&self.policy).map_err(|e| format!("cannot read {path}: {e}"))?;
         // What is wrong with it is told without a server.
-        Policy::parse(&text).map_err(|e| format!("{path}: {e}"))?;
+        if let Some(ignored) = Policy::parse(&text).map_err(|e| format!("{path}: {e}"))?.ignored() {
+            eprintln!("warning: {path}: {}", output::harmless(&ignored));
+        }
         let client = self.ask.reach.client().await?;
         let which = Which { user: self.user.clone(), since: self.since.clone(), until: self.until.clone(), ..Which::default() };
         let request = http::Request::post(format!("/usher/v1/what-if?{}", which.query(&[])));
