@@ -91,7 +91,13 @@ impl Default for Policy {
     fn default() -> Self {
         let omit_stages = Stages::default().with(Stage::RequestReceived);
         let scope = Scope { level: Level::Metadata, omit_stages, omit_managed_fields: false };
-        Policy { rules: vec![Rule { scope, ..Rule::default() }], omit_stages, omit_managed_fields: false, early: false, ignored: Vec::new() }
+        Policy {
+            rules: vec![Rule { scope, ..Rule::default() }],
+            omit_stages,
+            omit_managed_fields: false,
+            early: false,
+            ignored: Vec::new(),
+        }
     }
 }
 
@@ -146,15 +152,14 @@ impl Policy {
 
     /// What is wanted of a request.
     pub fn evaluate(&self, user: Option<&User>, info: &RequestInfo) -> Scope {
-        let rule = self.rules.iter().find(|rule| rule.matches(user, info));
-        rule.map_or(Scope { level: Level::None, omit_stages: self.omit_stages, omit_managed_fields: self.omit_managed_fields }, |rule| {
-            rule.scope
-        })
+        let nothing = Scope { level: Level::None, omit_stages: self.omit_stages, omit_managed_fields: self.omit_managed_fields };
+        self.decide(user, info).map_or(nothing, |(_, scope)| scope)
     }
 
-    /// Which rule decides about a request, counted from zero.
-    pub fn decides(&self, user: Option<&User>, info: &RequestInfo) -> Option<usize> {
-        self.rules.iter().position(|rule| rule.matches(user, info))
+    /// Which rule decides about a request, counted from zero, and what it wants.
+    pub fn decide(&self, user: Option<&User>, info: &RequestInfo) -> Option<(usize, Scope)> {
+        let rule = self.rules.iter().position(|rule| rule.matches(user, info))?;
+        Some((rule, self.rules[rule].scope))
     }
 
     /// Whether any rule wants something that is only to be had while a request is under way: its bodies, or an event of its arrival.
@@ -514,9 +519,12 @@ rules:
 
     #[test]
     fn what_no_policy_has_is_passed_over_and_told() {
-        let odd = policy("audience: all\nrules:\n- {level: None, user: [a], resources: [{group: '', names: [b]}], level: Request}").unwrap();
+        let odd =
+            policy("audience: all\nrules:\n- {level: None, user: [a], resources: [{group: '', names: [b]}], level: Request}").unwrap();
         let told = odd.ignored().unwrap();
-        for what in ["unknown field \"audience\"", "unknown field \"rules[0].user\"", "unknown field \"rules[0].resources[0].names\"", "\"level\""] {
+        for what in
+            ["unknown field \"audience\"", "unknown field \"rules[0].user\"", "unknown field \"rules[0].resources[0].names\"", "\"level\""]
+        {
             assert!(told.contains(what), "{what} in {told}");
         }
         assert_eq!(level(&odd, &User::new("b", &[]), "GET", "/api/v1/pods"), Level::Request);

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::event::ObjectReference;
+use super::policy::Scope;
 use super::{Event, Json, Level, Policy, Stage};
 use crate::request::{RequestInfo, User};
 
@@ -68,17 +70,17 @@ pub struct ByRule {
 
 impl Outcome {
     /// Takes in an event that was kept: of the end of a request, or of the beginning of a long response.
-    pub fn see(&mut self, policy: &Policy, event: &Event) {
+    pub fn see(&mut self, policy: &Policy, mut event: Event) {
         let user = User { name: event.user.username.clone(), groups: event.user.groups.clone(), ..User::default() };
-        let info = info(event);
-        let scope = policy.evaluate(Some(&user), &info);
+        let info = info(&event);
+        let decided = policy.decide(Some(&user), &info);
         let is_end = matches!(event.stage, Stage::ResponseComplete | Stage::Panic);
         if let Some(time) = event.request_received_timestamp {
             self.since = Some(self.since.map_or(time, |since| since.min(time)));
             self.until = Some(self.until.map_or(time, |until| until.max(time)));
         }
         self.requests += u64::from(is_end);
-        let Some(rule) = policy.decides(Some(&user), &info) else {
+        let Some((rule, scope)) = decided else {
             self.no_rule += u64::from(is_end);
             return;
         };
@@ -90,27 +92,24 @@ impl Outcome {
         if scope.level == Level::None {
             return;
         }
-        if !scope.omit_stages.contains(event.stage) && event.stage != Stage::RequestReceived {
-            let bytes = self.line(event, scope.level, scope.omit_managed_fields);
-            self.count(rule, scope.level, event.stage, bytes);
+        let (stage, code) = (event.stage, event.code());
+        let missing = prune(&mut event, scope);
+        if !scope.omit_stages.contains(stage) && stage != Stage::RequestReceived {
+            self.missing_bodies += missing;
+            self.count(rule, scope.level, stage, length(&event));
         }
         // Its arrival is not kept, but everything that would be said of it is. A watch may be under way for long; of a request whose
         // sender nobody knows there is no arrival.
         let id = hash(&event.audit_id);
-        let is_first = if is_end { !self.begun.remove(&id) } else { event.code() != 401 && self.begun.insert(id) };
+        let is_first = if is_end { !self.begun.remove(&id) } else { code != 401 && self.begun.insert(id) };
         if is_first && !scope.omit_stages.contains(Stage::RequestReceived) {
-            let arrival = Event {
-                stage: Stage::RequestReceived,
-                level: scope.level,
-                response_status: None,
-                request_object: None,
-                response_object: None,
-                annotations: BTreeMap::new(),
-                trace: None,
-                object_ref: event.object_ref.clone().map(|object| as_asked(object, &event.request_uri)),
-                ..event.clone()
-            };
-            self.count(rule, scope.level, Stage::RequestReceived, length(&arrival));
+            event.stage = Stage::RequestReceived;
+            (event.response_status, event.request_object, event.response_object) = (None, None, None);
+            event.annotations.clear();
+            let uri = std::mem::take(&mut event.request_uri);
+            event.object_ref = event.object_ref.take().map(|object| as_asked(object, &uri));
+            event.request_uri = uri;
+            self.count(rule, scope.level, Stage::RequestReceived, length(&event));
         }
     }
 
@@ -120,27 +119,29 @@ impl Outcome {
         self.stages.entry(format!("{stage:?}")).or_default().add(bytes);
         self.rules[rule].volume.add(bytes);
     }
+}
 
-    /// How long the line of an event would be at a level.
-    fn line(&mut self, event: &Event, level: Level, omit_managed_fields: bool) -> u64 {
-        let mut line = Event { level, trace: None, ..event.clone() };
-        let writes = matches!(&*event.verb, "create" | "update" | "patch");
-        let answers = event.object_ref.is_some() && event.stage == Stage::ResponseComplete && event.verb != "watch";
-        let wanted = [(Level::Request, &mut line.request_object, writes), (Level::RequestResponse, &mut line.response_object, answers)];
-        for (from, body, expected) in wanted {
-            match body {
-                _ if level < from => *body = None,
-                Some(known) if omit_managed_fields => {
-                    if let Some(less) = without_managed_fields(known) {
-                        *known = less;
-                    }
+/// Leaves what an event would have; answers how many bodies it should have and has not.
+fn prune(event: &mut Event, scope: Scope) -> u64 {
+    let kept = std::mem::replace(&mut event.level, scope.level);
+    event.trace = None;
+    let writes = matches!(&*event.verb, "create" | "update" | "patch");
+    let answers = event.object_ref.is_some() && event.stage == Stage::ResponseComplete && event.verb != "watch";
+    let bodies = [(Level::Request, &mut event.request_object, writes), (Level::RequestResponse, &mut event.response_object, answers)];
+    let mut missing = 0;
+    for (from, body, expected) in bodies {
+        match body {
+            _ if scope.level < from => *body = None,
+            Some(known) if scope.omit_managed_fields => {
+                if let Some(less) = without_managed_fields(known) {
+                    *known = less;
                 }
-                Some(_) => {}
-                None => self.missing_bodies += u64::from(expected && event.level < from),
             }
+            Some(_) => {}
+            None => missing += u64::from(expected && kept < from),
         }
-        length(&line)
     }
+    missing
 }
 
 /// What the path says of an object: its body had not been read yet.
@@ -156,8 +157,22 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
+/// How long the line of an event is.
 fn length(event: &Event) -> u64 {
-    serde_json::to_vec(event).map_or(0, |line| line.len() as u64 + 1)
+    /// Counts what is written.
+    struct Length(u64);
+    impl io::Write for Length {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len() as u64;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut line = Length(1);
+    serde_json::to_writer(&mut line, event).map_or(0, |()| line.0)
 }
 
 fn without_managed_fields(body: &Json) -> Option<Json> {
@@ -243,10 +258,10 @@ rules:
     fn each_request_counts_for_the_rule_that_decides_about_it() {
         let policy = Policy::parse(POLICY.as_bytes()).unwrap();
         let mut outcome = Outcome::default();
-        outcome.see(&policy, &event("system:kube-scheduler", "get", "", "pods"));
-        outcome.see(&policy, &event("jane", "get", "apps", "deployments"));
-        outcome.see(&policy, &event("jane", "get", "", "pods"));
-        outcome.see(&policy, &event("jane", "get", "batch", "jobs"));
+        outcome.see(&policy, event("system:kube-scheduler", "get", "", "pods"));
+        outcome.see(&policy, event("jane", "get", "apps", "deployments"));
+        outcome.see(&policy, event("jane", "get", "", "pods"));
+        outcome.see(&policy, event("jane", "get", "batch", "jobs"));
         assert_eq!((outcome.requests, outcome.no_rule, outcome.total.events), (4, 1, 2));
         assert_eq!(
             outcome.rules.iter().map(|rule| (rule.level.as_str(), rule.requests, rule.volume.events)).collect::<Vec<_>>(),
@@ -268,7 +283,7 @@ rules:
         let begun = |id: &str| Event { stage: Stage::ResponseStarted, audit_id: id.into(), ..event("jane", "watch", "", "pods") };
         let over = |id: &str| Event { stage: Stage::ResponseComplete, ..begun(id) };
         for kept in [begun("one"), begun("two"), over("one"), over("three")] {
-            outcome.see(&policy, &kept);
+            outcome.see(&policy, kept);
         }
         let counts: Vec<u64> = ["RequestReceived", "ResponseStarted", "ResponseComplete"].map(|stage| outcome.stages[stage].events).into();
         assert_eq!(counts, [3, 2, 2]);
@@ -280,7 +295,7 @@ rules:
         let policy = Policy::parse(text.as_bytes()).unwrap();
         let mut outcome = Outcome::default();
         let kept = Event { level: Level::Metadata, response_object: None, ..event("jane", "create", "", "pods") };
-        outcome.see(&policy, &kept);
+        outcome.see(&policy, kept);
         assert_eq!(outcome.total.events, 2);
         assert_eq!((outcome.stages["RequestReceived"].events, outcome.stages["ResponseComplete"].events), (1, 1));
         assert_eq!(outcome.missing_bodies, 2);

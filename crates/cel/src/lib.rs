@@ -22,6 +22,7 @@ mod aggregates;
 mod ast;
 mod attribute;
 mod check;
+mod conjuncts;
 mod convert;
 mod cost;
 mod declarations;
@@ -51,6 +52,7 @@ mod validate;
 mod value;
 
 pub use activation::Activation;
+pub use conjuncts::{Conjunct, conjuncts};
 pub use cost::{CostEstimate, STATIC_ESTIMATED_COST_LIMIT, STATIC_ESTIMATED_CRD_COST_LIMIT};
 pub use environment::Environment;
 pub use error::{CompileError, EvalError};

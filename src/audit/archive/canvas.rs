@@ -24,7 +24,8 @@ const KEPT: usize = 4096;
 pub struct Canvas<'f> {
     value: Value,
     reads: &'f Reads,
-    trace: Option<&'f Reads>,
+    /// What is painted, with what of it.
+    painted: Vec<(&'static str, &'f Reads)>,
     /// What only has to be there, or to be what it is, and whether it is there now.
     placeholders: Vec<(&'static str, Value, bool)>,
     /// Which phrase hangs under a name.
@@ -39,9 +40,9 @@ impl<'f> Canvas<'f> {
     /// An empty one, for what an expression looks at.
     pub fn new(reads: &'f Reads) -> Self {
         let placeholders = FIELDS.into_iter().filter_map(|name| Some((name, placeholder(name, reads.field(name)?)?, false))).collect();
-        let trace = looked_into("trace", reads);
+        let painted = FIELDS.into_iter().filter_map(|name| Some((name, looked_into(name, reads)?))).collect();
         let value = Value::Object(Map::new());
-        Canvas { value, reads, trace, placeholders, shown: Vec::new(), steps: Vec::new(), annotations: Vec::new(), kept: Vec::new() }
+        Canvas { value, reads, painted, placeholders, shown: Vec::new(), steps: Vec::new(), annotations: Vec::new(), kept: Vec::new() }
     }
 
     /// Paints a record; `None` if it is damaged.
@@ -66,74 +67,39 @@ impl<'f> Canvas<'f> {
                 _ => {}
             }
         }
-        let reads = self.reads;
-        let wants = |name: &str| looked_into(name, reads).is_some();
-        if wants("kind") || wants("apiVersion") {
-            let (kind, version) = row.kind.pair()?;
-            write(event, "kind", kind);
-            write(event, "apiVersion", version);
-        }
-        if wants("level") {
-            write(event, "level", row.level.name());
-        }
-        if wants("stage") {
-            write(event, "stage", row.stage.name());
-        }
-        if wants("auditID") {
-            write_with(event, "auditID", |id| row.audit_id.write(id));
-        }
-        if wants("requestURI") {
-            write(event, "requestURI", row.uri);
-        }
-        if wants("verb") {
-            write(event, "verb", row.verb.text()?);
-        }
-        if wants("user") {
-            self.hang(event, "user", Some(row.user), user)?;
-        }
-        if wants("impersonatedUser") {
-            self.hang(event, "impersonatedUser", row.acting, user)?;
-        }
-        if wants("authenticationMetadata") {
-            let constraint = |part: Part<'_>| Some(serde_json::json!({"impersonationConstraint": part.text()?}));
-            self.hang(event, "authenticationMetadata", row.constraint, constraint)?;
-        }
-        if wants("sourceIPs") {
-            let addresses = Some(row.addresses).filter(|part| !part.bytes.is_empty());
-            self.hang(event, "sourceIPs", addresses, |part| serde_json::to_value(part.texts()?).ok())?;
-        }
-        if wants("userAgent") {
-            optional(event, "userAgent", Some(row.agent.text()?).filter(|agent| !agent.is_empty()));
-        }
-        if wants("objectRef") {
-            self.object(event, row)?;
-        }
-        if wants("responseStatus") {
-            self.status(event, row)?;
-        }
-        for (name, body) in [("requestObject", row.request), ("responseObject", row.response)] {
-            match (looked_into(name, reads), body) {
-                (Some(reads), Some(json)) => match event.get_mut(name) {
-                    Some(place) => *place = body::read(json, reads, place.take())?,
-                    None => drop(event.insert(name.to_owned(), body::read(json, reads, Value::Null)?)),
+        for at in 0..self.painted.len() {
+            let (name, reads) = self.painted[at];
+            match name {
+                "kind" => write(event, name, row.kind.pair()?.0),
+                "apiVersion" => write(event, name, row.kind.pair()?.1),
+                "level" => write(event, name, row.level.name()),
+                "stage" => write(event, name, row.stage.name()),
+                "auditID" => write_with(event, name, |id| row.audit_id.write(id)),
+                "requestURI" => write(event, name, row.uri),
+                "verb" => write(event, name, row.verb.text()?),
+                "user" => self.hang(event, name, Some(row.user), user)?,
+                "impersonatedUser" => self.hang(event, name, row.acting, user)?,
+                "authenticationMetadata" => {
+                    let constraint = |part: Part<'_>| Some(serde_json::json!({"impersonationConstraint": part.text()?}));
+                    self.hang(event, name, row.constraint, constraint)?;
+                }
+                "sourceIPs" => {
+                    let addresses = Some(row.addresses).filter(|part| !part.bytes.is_empty());
+                    self.hang(event, name, addresses, |part| serde_json::to_value(part.texts()?).ok())?;
+                }
+                "userAgent" => optional(event, name, Some(row.agent.text()?).filter(|agent| !agent.is_empty())),
+                "objectRef" => self.object(event, row)?,
+                "responseStatus" => self.status(event, row)?,
+                "requestObject" => body(event, name, row.request, reads)?,
+                "responseObject" => body(event, name, row.response, reads)?,
+                "requestReceivedTimestamp" => time(event, name, row.received),
+                "stageTimestamp" => time(event, name, row.reached),
+                "annotations" if !self.annotated(row) => annotations(event, row)?,
+                "trace" => match row.told()? {
+                    Some(told) => self.told(event, reads, told)?,
+                    None => drop(event.remove(name)),
                 },
-                (Some(_), None) => drop(event.remove(name)),
-                (None, _) => {}
-            }
-        }
-        if wants("requestReceivedTimestamp") {
-            time(event, "requestReceivedTimestamp", row.received);
-        }
-        if wants("stageTimestamp") {
-            time(event, "stageTimestamp", row.reached);
-        }
-        if wants("annotations") && !self.annotated(row) {
-            annotations(event, row)?;
-        }
-        if let Some(wanted) = self.trace {
-            match row.told()? {
-                Some(told) => self.told(event, wanted, told)?,
-                None => drop(event.remove("trace")),
+                _ => {}
             }
         }
         Some(())
@@ -302,6 +268,15 @@ fn placeholder(name: &str, reads: &Reads) -> Option<Value> {
 /// What is read of a field, if no placeholder will do for it.
 fn looked_into<'r>(name: &str, reads: &'r Reads) -> Option<&'r Reads> {
     reads.field(name).filter(|reads| placeholder(name, reads).is_none())
+}
+
+fn body(event: &mut Map<String, Value>, name: &str, json: Option<&[u8]>, reads: &Reads) -> Option<()> {
+    match (json, event.get_mut(name)) {
+        (None, _) => drop(event.remove(name)),
+        (Some(json), Some(place)) => *place = body::read(json, reads, place.take())?,
+        (Some(json), None) => drop(event.insert(name.to_owned(), body::read(json, reads, Value::Null)?)),
+    }
+    Some(())
 }
 
 fn user(part: Part<'_>) -> Option<Value> {

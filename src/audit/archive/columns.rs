@@ -173,6 +173,23 @@ impl Columns {
         &self.marks[position(&MARKS, column)]
     }
 
+    /// Some columns of words, hashes or codes, to be looked at elsewhere.
+    pub fn copy(&self, columns: &[Column]) -> Columns {
+        let mut copy = Columns::default();
+        for column in columns {
+            match column {
+                Column::Code => copy.codes.clone_from(&self.codes),
+                column if HASHES.contains(column) => copy.hashes[position(&HASHES, *column)] = self.hashes(*column).to_vec(),
+                column => {
+                    let Words { dictionary, codes } = self.words(*column);
+                    let dictionary = Dictionary { words: dictionary.words.clone(), ..Dictionary::default() };
+                    copy.words[position(&WORDS, *column)] = Words { dictionary, codes: codes.clone() };
+                }
+            }
+        }
+        copy
+    }
+
     /// Adds a row.
     pub fn push(&mut self, place: Place, event: &Event) {
         let row = self.places.len() as u16;

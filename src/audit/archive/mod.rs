@@ -14,6 +14,7 @@ mod row;
 mod scan;
 mod segment;
 mod select;
+mod sieve;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use super::phrases::Lexicon;
 use super::row::Row;
 use super::segment::Segment;
 use super::select::{is_vague, needed, select};
+use super::sieve::Sieve;
 use super::{Archive, Order};
 use crate::audit::Filter;
 
@@ -83,12 +84,19 @@ impl Archive {
         limit: usize,
         mut each: impl FnMut(Position, Record) -> ControlFlow<()>,
     ) {
+        let sieve = filter.expression.as_ref().map(Sieve::of).unwrap_or_default();
         let promised = |number: u64, columns: &Columns| {
-            let places: Vec<Place> = select(filter, columns).iter().map(|row| columns.places[usize::from(*row)]).collect();
-            let lexicon = if places.is_empty() { Lexicon::default() } else { columns.phrases.lexicon.clone() };
-            (number, places, lexicon)
+            let rows = select(filter, columns);
+            let places: Vec<Place> = if rows.is_empty() { Vec::new() } else { columns.places.clone() };
+            let lexicon = if rows.is_empty() { Lexicon::default() } else { columns.phrases.lexicon.clone() };
+            // An expression is asked when nobody waits for it.
+            (number, rows, columns.copy(&sieve.columns()), places, lexicon)
         };
         let (sealed, active) = self.snapshot(promised);
+        let active = active.map(|(medium, (number, mut rows, columns, places, lexicon))| {
+            sieve.keep(&mut rows, &columns);
+            Found { number, medium, lexicon, places: at(&rows, &places) }
+        });
         let mut left = limit;
         // The newest part is the one in memory.
         let mut parts: Vec<Option<Arc<Segment>>> = sealed.into_iter().map(Some).chain([None]).collect();
@@ -97,9 +105,9 @@ impl Archive {
         }
         for part in parts {
             let found = match part {
-                None => Ok(active.clone().map(|(medium, (number, places, lexicon))| Found { number, medium, lexicon, places })),
+                None => Ok(active.clone()),
                 Some(segment) if !may_follow(order, segment.number(), last) => Ok(None),
-                Some(segment) => candidates(&segment, filter),
+                Some(segment) => candidates(&segment, filter, &sieve),
             };
             let ended = match found {
                 Ok(Some(found)) => found.after(last, order).read(filter, order, &mut left, &mut each),
@@ -139,6 +147,7 @@ pub(super) fn in_time(segment: &Segment, filter: &Filter) -> io::Result<bool> {
 }
 
 /// Where the records of a segment are that its columns promise, and what it takes to read them.
+#[derive(Clone)]
 struct Found {
     number: u64,
     medium: Arc<Medium>,
@@ -147,23 +156,30 @@ struct Found {
 }
 
 /// What the columns of a segment promise.
-fn candidates(segment: &Segment, filter: &Filter) -> io::Result<Option<Found>> {
+fn candidates(segment: &Segment, filter: &Filter, sieve: &Sieve) -> io::Result<Option<Found>> {
     if !in_time(segment, filter)? {
         return Ok(None);
     }
     let medium = segment.medium()?;
     let mut wanted = needed(filter);
+    wanted.extend(sieve.columns());
     wanted.retain(|column| *column != Column::Place);
+    wanted.sort_by_key(|column| *column as u8);
+    wanted.dedup();
     // The places are read when it is known that there are any.
     let mut columns = segment.load(&medium, &wanted)?;
     columns.places = vec![Place::default(); segment.summary()?.rows];
-    let rows = select(filter, &columns);
+    let mut rows = select(filter, &columns);
+    sieve.keep(&mut rows, &columns);
     if rows.is_empty() {
         return Ok(None);
     }
-    let places = segment.load(&medium, &[Column::Place])?.places;
-    let places = rows.iter().filter_map(|row| places.get(usize::from(*row))).copied().collect();
+    let places = at(&rows, &segment.load(&medium, &[Column::Place])?.places);
     Ok(Some(Found { number: segment.number(), lexicon: segment.lexicon(&medium)?, medium, places }))
+}
+
+fn at(rows: &[u16], places: &[Place]) -> Vec<Place> {
+    rows.iter().filter_map(|row| places.get(usize::from(*row))).copied().collect()
 }
 
 impl Found {

@@ -231,6 +231,7 @@ impl Counted {
             let subresource = resource.split_once('/').map_or("", |(_, subresource)| subresource);
             matches!(subresource, "exec" | "attach" | "portforward" | "proxy" | "log")
         });
+        let refused = refused(columns);
         let mut counted = vec![false; columns.places.len()];
         let code = |column, row: usize| usize::from(columns.words(column).codes[row]);
         let word = |column, row: usize| &columns.words(column).dictionary.words[code(column, row)];
@@ -247,7 +248,7 @@ impl Counted {
                 self.until = Some(self.until.map_or(time, |until| until.max(time)));
             }
             let status = columns.codes[row];
-            let denied = matches!(status, 401 | 403) || forbid[code(Column::Decision, row)];
+            let denied = matches!(status, 401 | 403) || forbid[code(Column::Decision, row)] || status >= 400 && refused[row];
             add(&mut self.users, word(Column::Acting, row), denied);
             add(&mut self.verbs, word(Column::Verb, row), denied);
             add(&mut self.resources, word(Column::Resource, row), denied);
@@ -352,6 +353,20 @@ impl Counted {
             archive: Kept::default(),
         }
     }
+}
+
+/// Which rows a policy or a webhook said no to.
+fn refused(columns: &Columns) -> Vec<bool> {
+    let mut refused = vec![false; columns.places.len()];
+    for marks in [Column::Policies, Column::Webhooks].map(|column| columns.marks(column)) {
+        let no: Vec<bool> = marks.dictionary.words.iter().map(|word| judge_parts(word).2 == "denied").collect();
+        for (row, code) in &marks.pairs {
+            if let Some(row) = refused.get_mut(usize::from(*row)) {
+                *row |= no[*code as usize];
+            }
+        }
+    }
+    refused
 }
 
 fn chosen(columns: &Columns, column: Column, wanted: impl Fn(&str) -> bool) -> Vec<bool> {

@@ -69,6 +69,15 @@ fn condition() -> impl Strategy<Value = (&'static str, String)> {
         one_of("until", &["20s", "2023-11-14T22:14:20.0000005Z"]),
         one_of("stage", &["ResponseComplete", "Panic"]),
         one_of("filter", &["event.responseStatus.code >= 400", "event.trace.took % 20 == 0", "event.user.username == 'jane'"]),
+        one_of(
+            "filter",
+            &[
+                "event.verb in ['get', 'patch'] && event.objectRef.name == 'n3' && event.requestURI.endsWith('3')",
+                "(event.objectRef.resource == 'pods' || event.verb == 'list') && has(event.trace.wrote)",
+                "event.auditID == 'id-17' && event.objectRef.namespace.startsWith('ns')",
+                "!has(event.objectRef.apiGroup) && event.responseStatus.code == 403",
+            ],
+        ),
     ]
 }
 
@@ -229,6 +238,20 @@ fn statistics_tell_who_is_denied_what_is_slow_and_what_policies_said() {
     assert_eq!(stats.policies.iter().map(|policy| policy.verdicts["allowed"]).collect::<Vec<_>>(), [167, 167, 166]);
     assert_eq!(stats.webhooks[0].verdicts["mutated"], 500);
     assert_eq!(archive.stats(&filter(&[("user", "jane")]), 3).requests, 167);
+
+    let judged = |code: u16, verdict: &str| -> Event {
+        let step = json!({"hop": "validate", "name": "p", "verdict": verdict, "detail": {"binding": "b"}, "at": 1, "took": 1});
+        serde_json::from_value(json!({"stage": "ResponseComplete", "verb": "create", "user": {"username": "joe"},
+            "responseStatus": {"metadata": {}, "code": code}, "trace": {"took": 1, "steps": [step]}}))
+        .unwrap()
+    };
+    archive.append([judged(422, "denied"), judged(422, "allowed"), judged(201, "denied")]);
+    let stats = archive.stats(&filter(&[("user", "joe")]), 3);
+    assert_eq!(
+        stats.users,
+        [Count { name: "joe".into(), requests: 3, denied: 1 }],
+        "what a policy refused is denied, what it only noted is not"
+    );
 }
 
 #[test]

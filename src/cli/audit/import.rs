@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use clap::Args;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use super::{Ask, sentence};
-use crate::audit::{Event, import};
+use crate::audit::{Event, Stage, import};
 use crate::cli::output::{Format, bytes};
 
 /// How much is sent at once.
@@ -40,45 +41,29 @@ impl Import {
     pub(super) async fn run(self) -> Result<(), String> {
         let client = self.ask.reach.client().await?;
         let bad = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", self.file.display());
-        let input: Box<dyn Read> = match self.file.as_os_str() == "-" {
+        let input: Box<dyn Read + Send> = match self.file.as_os_str() == "-" {
             true => Box::new(std::io::stdin()),
             false => Box::new(std::fs::File::open(&self.file).map_err(|e| bad(&e))?),
         };
-        let mut source = Source::new(input).map_err(|e| bad(&e))?;
+        let source = Source::new(input).map_err(|e| bad(&e))?;
         let mut sent = Sent::default();
-        let mut piece: Vec<u8> = Vec::new();
         let progress = std::io::stderr().is_terminal();
-        // What was read before the file broke off is kept.
-        let mut broken = None;
         let mut known = None;
-        loop {
-            let events = match source.next() {
-                Ok(Some(events)) => events,
-                Ok(None) => break,
-                Err(error) => {
-                    broken = Some(bad(&error));
-                    break;
-                }
-            };
-            if known.is_none()
-                && let Some(first) = events.first()
-            {
-                known = Some(is_kept(&client, first).await.unwrap_or(false));
+        // While the server takes a piece the next one is read.
+        let (pieces, mut ready) = mpsc::channel::<Piece>(1);
+        let reading = std::thread::spawn(move || source.read(&pieces));
+        while let Some(Piece { lines, first, read }) = ready.recv().await {
+            if known.is_none() {
+                known = Some(is_kept(&client, &first).await.unwrap_or(false));
             }
-            for event in events {
-                serde_json::to_writer(&mut piece, &event).map_err(|e| e.to_string())?;
-                piece.push(b'\n');
-            }
-            if piece.len() >= PIECE {
-                sent.piece(&client, std::mem::take(&mut piece)).await?;
-                if progress {
-                    eprint!("\r{} events, {} read", sent.imported, bytes(source.read));
-                }
+            sent.piece(&client, lines).await?;
+            if progress {
+                eprint!("\r{} events, {} read", sent.imported, bytes(read));
             }
         }
-        if !piece.is_empty() {
-            sent.piece(&client, piece).await?;
-        }
+        let (source, broken) = reading.join().map_err(|_| bad(&"reading it ended early"))?;
+        // What was read before the file broke off is kept.
+        let broken = broken.map(|error| bad(&error));
         if progress {
             eprint!("\r\u{1b}[K");
         }
@@ -127,12 +112,12 @@ fn counted(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// Whether the archive has an event already.
-async fn is_kept(client: &kube::Client, event: &Event) -> Result<bool, String> {
-    if event.audit_id.is_empty() {
+/// Whether the archive has an event already, which is named by its Audit-ID and its stage.
+async fn is_kept(client: &kube::Client, (audit_id, stage): &(String, Stage)) -> Result<bool, String> {
+    if audit_id.is_empty() {
         return Ok(false);
     }
-    let query = format!("audit-id={}&stage={:?}&limit=1&trace=false", super::encode(&event.audit_id), event.stage);
+    let query = format!("audit-id={}&stage={stage:?}&limit=1&trace=false", super::encode(audit_id));
     let answer = super::document(client, &format!("/usher/v1/requests?{query}")).await?;
     Ok(answer["items"].as_array().is_some_and(|items| !items.is_empty()))
 }
@@ -158,9 +143,16 @@ impl Sent {
     }
 }
 
+/// Some events as they are sent, the first of them, and how much of the log has been read by then.
+struct Piece {
+    lines: Vec<u8>,
+    first: (String, Stage),
+    read: u64,
+}
+
 /// A log on its way in.
 struct Source {
-    input: Box<dyn BufRead>,
+    input: Box<dyn BufRead + Send>,
     lines: u64,
     read: u64,
     refused: u64,
@@ -169,14 +161,42 @@ struct Source {
 
 impl Source {
     /// Looks whether it is compressed.
-    fn new(input: Box<dyn Read>) -> std::io::Result<Source> {
+    fn new(input: Box<dyn Read + Send>) -> std::io::Result<Source> {
         let mut input = BufReader::with_capacity(256 << 10, input);
         let compressed = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-        let input: Box<dyn BufRead> = match compressed {
+        let input: Box<dyn BufRead + Send> = match compressed {
             true => Box::new(BufReader::with_capacity(256 << 10, MultiGzDecoder::new(input))),
             false => Box::new(input),
         };
         Ok(Source { input, lines: 0, read: 0, refused: 0, errors: Vec::new() })
+    }
+
+    /// Hands out everything in pieces, unless nobody takes them any more; answers with what broke it off, if something did.
+    fn read(mut self, pieces: &mpsc::Sender<Piece>) -> (Source, Option<std::io::Error>) {
+        let (mut lines, mut first) = (Vec::new(), None);
+        let broken = loop {
+            let events = match self.next() {
+                Ok(Some(events)) => events,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            };
+            for event in events {
+                first.get_or_insert_with(|| (event.audit_id.clone(), event.stage));
+                // Writing to memory does not fail.
+                let _ = serde_json::to_writer(&mut lines, &event);
+                lines.push(b'\n');
+            }
+            if lines.len() >= PIECE
+                && let Some(first) = first.take()
+                && pieces.blocking_send(Piece { lines: std::mem::take(&mut lines), first, read: self.read }).is_err()
+            {
+                break None;
+            }
+        };
+        if let Some(first) = first {
+            let _ = pieces.blocking_send(Piece { lines, first, read: self.read });
+        }
+        (self, broken)
     }
 
     /// The events of the next line; `None` at the end. A line that is none is counted, and the first few are told.
