@@ -10,7 +10,7 @@ use super::Event;
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 
 /// The lines of events that have been written together, each with its end.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Lines {
     text: Vec<u8>,
     second: (i64, String),
@@ -26,6 +26,11 @@ impl Lines {
     /// How many bytes they are.
     pub fn len(&self) -> usize {
         self.text.len()
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.text.clear();
     }
 
     /// Takes them out, if there are any.

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::event::ObjectReference;
+use super::lines::Lines;
 use super::policy::Scope;
 use super::{Event, Json, Level, Policy, Stage};
 use crate::request::{RequestInfo, User};
@@ -54,6 +54,9 @@ pub struct Outcome {
     /// The requests whose response has begun: what of their arrival there is to say has been said.
     #[serde(skip)]
     begun: HashSet<u64>,
+    /// Where lines are written to see how long they are.
+    #[serde(skip)]
+    lines: Lines,
 }
 
 /// What one rule stands for.
@@ -96,7 +99,7 @@ impl Outcome {
         let missing = prune(&mut event, scope);
         if !scope.omit_stages.contains(stage) && stage != Stage::RequestReceived {
             self.missing_bodies += missing;
-            self.count(rule, scope.level, stage, length(&event));
+            self.count(rule, &event);
         }
         // Its arrival is not kept, but everything that would be said of it is. A watch may be under way for long; of a request whose
         // sender nobody knows there is no arrival.
@@ -106,17 +109,18 @@ impl Outcome {
             event.stage = Stage::RequestReceived;
             (event.response_status, event.request_object, event.response_object) = (None, None, None);
             event.annotations.clear();
-            let uri = std::mem::take(&mut event.request_uri);
-            event.object_ref = event.object_ref.take().map(|object| as_asked(object, &uri));
-            event.request_uri = uri;
-            self.count(rule, scope.level, Stage::RequestReceived, length(&event));
+            event.object_ref = event.object_ref.take().map(|object| as_asked(object, &event.request_uri));
+            self.count(rule, &event);
         }
     }
 
-    fn count(&mut self, rule: usize, level: Level, stage: Stage, bytes: u64) {
+    fn count(&mut self, rule: usize, event: &Event) {
+        self.lines.clear();
+        self.lines.add(event);
+        let bytes = self.lines.len() as u64;
         self.total.add(bytes);
-        self.levels.entry(format!("{level:?}")).or_default().add(bytes);
-        self.stages.entry(format!("{stage:?}")).or_default().add(bytes);
+        self.levels.entry(event.level.name().to_owned()).or_default().add(bytes);
+        self.stages.entry(event.stage.name().to_owned()).or_default().add(bytes);
         self.rules[rule].volume.add(bytes);
     }
 }
@@ -155,24 +159,6 @@ fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
-}
-
-/// How long the line of an event is.
-fn length(event: &Event) -> u64 {
-    /// Counts what is written.
-    struct Length(u64);
-    impl io::Write for Length {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len() as u64;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut line = Length(1);
-    serde_json::to_writer(&mut line, event).map_or(0, |()| line.0)
 }
 
 fn without_managed_fields(body: &Json) -> Option<Json> {
