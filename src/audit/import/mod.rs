@@ -28,7 +28,20 @@ pub struct Found {
 /// without anything between them, as Firehose writes them.
 pub fn line(text: &str) -> Found {
     let text = text.trim().trim_start_matches('\u{feff}');
-    documents(behind_time(text))
+    match plain(text) {
+        Some(event) => Found { events: vec![event], refused: Vec::new() },
+        None => documents(behind_time(text)),
+    }
+}
+
+/// The event of a line as a kube-apiserver writes it, read without a detour: its bodies stay as they are. What is odd about a line,
+/// or wrong with it, is found out the long way. So is what is written by its number: words are looked for in bodies.
+fn plain(line: &str) -> Option<Event> {
+    let known = line.starts_with(r#"{"kind":"Event","apiVersion":"audit.k8s.io/"#);
+    if !known || line.contains('\n') || redact::is_escaped(line.as_bytes()) {
+        return None;
+    }
+    finished(serde_json::from_str(line).ok()?).ok()
 }
 
 /// An export of CloudWatch to a bucket has the time in front, `aws logs tail` the time and the stream.
@@ -192,7 +205,11 @@ fn event(mut value: Value) -> Result<Event, String> {
     if let Some(map) = value.as_object_mut() {
         map.remove("trace");
     }
-    let mut event: Event = serde_json::from_value(value).map_err(|e| format!("not an audit event: {e}"))?;
+    finished(serde_json::from_value(value).map_err(|e| format!("not an audit event: {e}"))?)
+}
+
+/// An event as it is kept.
+fn finished(mut event: Event) -> Result<Event, String> {
     // A method that Kubernetes has no verb for leaves it empty.
     if event.verb.is_empty() && event.request_uri.is_empty() {
         return Err("an audit event that says nothing of a request".into());
@@ -239,10 +256,14 @@ fn redacted(event: &mut Event) {
     type Masks = fn(&crate::request::RequestInfo, &mut Value);
     let bodies: [(_, Masks); 2] = [(&mut event.request_object, redact::request), (&mut event.response_object, redact::object)];
     for (body, masks) in bodies {
-        if let Some((body, mut value)) = body.as_mut().and_then(|body| read(body).map(|value| (body, value))) {
-            masks(&info, &mut value);
-            *body = Json::from(&value);
-        }
+        // What may hold secrets and cannot be read is not kept.
+        *body = body.take().and_then(|known| match redact::may_hold_secrets(&info, known.bytes()) {
+            false => Some(known),
+            true => known.value().map(|mut value| {
+                masks(&info, &mut value);
+                Json::from(&value)
+            }),
+        });
     }
     secrets.scrub(event);
     redact::ending(event);
@@ -349,6 +370,32 @@ mod tests {
 
     fn ids(text: &str) -> Vec<String> {
         line(text).events.into_iter().map(|event| format!("{} {} {}", event.audit_id, event.user.username, event.verb)).collect()
+    }
+
+    #[test]
+    fn a_line_of_a_kube_apiserver_comes_to_the_same_the_short_way_and_the_long() {
+        let written = |body: &str, rest: &str| {
+            format!(
+                r#"{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Request","auditID":"a","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/x/secrets","verb":"create","user":{{"username":"jane"}},"requestObject":{body}{rest}}}"#
+            )
+        };
+        let secret = r#"{"apiVersion":"v1","data":{"p":"aHVudGVyMg=="},"kind":"Secret","metadata":{"name":"s"}}"#;
+        let told = |event: &Event| serde_json::to_value(event).unwrap();
+        for text in [
+            written(secret, ""),
+            written(r#"{"a":1}"#, r#","trace":{"took":7},"responseStatus":{"metadata":{},"message":"hunter2","code":422}"#),
+            written("null", r#","requestReceivedTimestamp":"2026-05-01T12:00:00.000000Z""#),
+        ] {
+            let (short, long) = (super::plain(&text).unwrap(), documents(&text).events);
+            assert_eq!(told(&short), told(&long[0]), "{text}");
+            assert!(!told(&short).to_string().contains("aHVudGVyMg"), "{text}");
+        }
+        let escaped = written(&secret.replace("Secret", "\\u0053ecret"), "");
+        let odd = [escaped, written(secret, r#","verb":"get""#), written(secret, "").replacen("audit.k8s.io/v1", "v1", 1)];
+        assert!(odd.iter().all(|text| super::plain(text).is_none()), "looked at the long way");
+        let deep = secret.replacen('{', &format!(r#"{{"z":{}{},"#, "[".repeat(500), "]".repeat(500)), 1);
+        let event = super::plain(&written(&deep, "")).unwrap();
+        assert_eq!(event.request_object, None, "what cannot be read is not kept");
     }
 
     #[test]
