@@ -120,7 +120,7 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         let message = if told.summary.contains(&response.message) { "" } else { &response.message };
         let text = [response.reason.as_str(), message].join(" ");
         let code = screen.paint(Ink::of_code(response.code), &response.code.to_string());
-        out.push_str(&hang(&format!("answered {code} {}", text.trim()), 9, screen));
+        out.push_str(&hang(format!("answered {code} {}", text.trim()).trim_end(), 9, screen));
     }
     out
 }
