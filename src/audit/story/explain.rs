@@ -377,7 +377,8 @@ fn summary(event: &Event, verdict: &str, authorization: Option<&Authorization>, 
             let by = authorization.filter(|found| !found.role.is_empty());
             let by = by.map(|found| format!(", by {} through {}", found.role, found.binding)).unwrap_or_default();
             let revision = event.trace.as_ref().and_then(|story| story.wrote.as_ref()).map(|wrote| wrote.revision);
-            let revision = revision.map(|revision| format!("; revision {revision}")).unwrap_or_default();
+            // A deletion that was imported has none.
+            let revision = revision.filter(|revision| *revision > 0).map(|revision| format!("; revision {revision}")).unwrap_or_default();
             format!("{} was allowed{by} ({code}){revision}", event.effective_user().username)
         }
         "denied" if code == 401 => "nobody knows who asks: no authenticator took the credential".into(),
