@@ -78,6 +78,24 @@ impl Event {
         self.annotations.get("authorization.k8s.io/decision").map_or("", String::as_str)
     }
 
+    /// Whether it takes the right to create besides that of the verb: an update or an apply that makes the object does, and so does a
+    /// stream to a Pod that is asked for by GET.
+    pub fn creates_too(&self) -> bool {
+        let Some(object) = &self.object_ref else { return false };
+        match (&*self.verb, object.resource.as_str(), object.subresource.as_str()) {
+            ("patch" | "update", _, "") => self.code() == 201 || self.may_not_create(),
+            ("get", "pods", "exec" | "attach" | "portforward") => true,
+            _ => false,
+        }
+    }
+
+    /// Whether an update or an apply was allowed, and to create what it was to make was not; only the answer tells.
+    pub fn may_not_create(&self) -> bool {
+        let (Some(object), Some(status)) = (&self.object_ref, &self.response_status) else { return false };
+        let told = || format!("User {:?} cannot create resource {:?}", self.effective_user().username, object.resource);
+        status.code == 403 && matches!(&*self.verb, "patch" | "update") && status.message.contains(&told())
+    }
+
     /// How long the request took up to this stage, in microseconds.
     pub fn took(&self) -> u64 {
         match (&self.trace, self.request_received_timestamp, self.stage_timestamp) {
@@ -115,6 +133,25 @@ mod tests {
         assert_eq!(judges.policies, [judge("no-latest", "all", "denied")]);
         assert_eq!(judges.webhooks, [judge("hook.example.com", "hooks", "mutated")]);
         assert_eq!(event.took(), 7);
+    }
+
+    #[test]
+    fn what_makes_an_object_or_opens_a_stream_takes_the_right_to_create() {
+        let creates = |verb: &str, subresource: &str, code: u16, message: &str| {
+            let event: Event = serde_json::from_value(serde_json::json!({"verb": verb, "user": {"username": "jane"},
+                "objectRef": {"resource": "pods", "subresource": subresource, "name": "a"},
+                "responseStatus": {"metadata": {}, "code": code, "message": message}}))
+            .unwrap();
+            (event.creates_too(), event.may_not_create())
+        };
+        assert_eq!(creates("patch", "", 201, ""), (true, false));
+        assert_eq!(creates("patch", "", 200, ""), (false, false));
+        assert_eq!(creates("get", "exec", 101, ""), (true, false));
+        assert_eq!(creates("get", "log", 200, ""), (false, false));
+        let refused = "pods \"a\" is forbidden: User \"jane\" cannot create resource \"pods\" in API group \"\" at the cluster scope";
+        assert_eq!(creates("update", "", 403, refused), (true, true));
+        assert_eq!(creates("create", "", 403, refused), (false, false), "its own verb says it");
+        assert_eq!(creates("patch", "", 403, "a policy says no"), (false, false));
     }
 
     #[test]

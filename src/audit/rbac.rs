@@ -62,7 +62,7 @@ impl Usage {
         if event.code() == 401 {
             return;
         }
-        let denied = event.decision() == "forbid";
+        let denied = event.decision() == "forbid" || event.may_not_create();
         if self.options.only_allowed && denied {
             return;
         }
@@ -102,8 +102,7 @@ impl Usage {
         };
         let target = (object.api_group.clone(), resource);
         self.used(namespace, target.clone(), &event.verb, name);
-        // An apply, a patch or an update that made the object needed the right to create it.
-        if event.code() == 201 && matches!(&*event.verb, "patch" | "update") && object.subresource.is_empty() {
+        if event.creates_too() {
             self.used(namespace, target, "create", None);
         }
     }
@@ -412,6 +411,12 @@ mod tests {
         assert_eq!(found, ["namespace default: create deployments.apps", "namespace default: patch deployments.apps web"]);
         let found = lines(Options { any_name: true, ..Options::default() }, &[("get", "/api/v1/namespaces/default/pods/web", 200)]);
         assert_eq!(found, ["namespace default: get pods"]);
+    }
+
+    #[test]
+    fn a_stream_that_was_asked_for_by_get_needs_create_too() {
+        let found = lines(Options::default(), &[("get", "/api/v1/namespaces/default/pods/web/exec?command=ls", 101)]);
+        assert_eq!(found, ["namespace default: create pods/exec", "namespace default: get pods/exec web"]);
     }
 
     #[test]

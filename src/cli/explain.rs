@@ -110,7 +110,8 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
     let _ = writeln!(out);
     if let Some(wrote) = &told.wrote {
         let what = if wrote.deleted { "removed" } else { "wrote" };
-        let _ = writeln!(out, "{what} {} {} at revision {}", wrote.kind, wrote.name, wrote.revision);
+        let at = if wrote.revision == 0 { String::new() } else { format!(" at revision {}", wrote.revision) };
+        let _ = writeln!(out, "{what} {} {}{at}", wrote.kind, wrote.name);
     }
     for warning in &told.warnings {
         out.push_str(&hang(&format!("{} {warning}", screen.paint(Ink::Warning, "warned:")), 8, screen));
@@ -120,7 +121,7 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         let message = if told.summary.contains(&response.message) { "" } else { &response.message };
         let text = [response.reason.as_str(), message].join(" ");
         let code = screen.paint(Ink::of_code(response.code), &response.code.to_string());
-        out.push_str(&hang(&format!("answered {code} {}", text.trim()), 9, screen));
+        out.push_str(&hang(format!("answered {code} {}", text.trim()).trim_end(), 9, screen));
     }
     out
 }

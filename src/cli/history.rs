@@ -59,7 +59,9 @@ fn render(told: &Told, screen: &Screen) -> String {
             "deleted" => Ink::Bad,
             _ => Ink::Name,
         };
-        let head = screen.paint(ink, &format!("revision {} {}", kept.revision, kept.operation));
+        // A deletion that was imported has no revision.
+        let number = if kept.revision == 0 { String::new() } else { format!("revision {} ", kept.revision) };
+        let head = screen.paint(ink, &format!("{number}{}", kept.operation));
         out.push_str(&hang(&format!("{head}  {}", screen.paint(Ink::Faint, &author(kept))), 4, screen));
         if kept.operation == "deleted" && kept.changes.is_empty() {
             continue;

@@ -145,6 +145,25 @@ async fn a_denial_tells_the_expression_and_the_values_of_its_parts() {
 }
 
 #[tokio::test]
+async fn the_values_of_a_loop_are_those_of_the_round_that_decided_however_many_went_before() {
+    let scene = scene().await;
+    let expression = "object.spec.containers.all(c, c.image.contains('@') || !c.image.endsWith(':latest'))";
+    policy(&scene.validating, "images", &["pods"], json!({"validations": [{"expression": expression}]}));
+    let mut many = pod();
+    let images = (0..30).map(|number| format!("nginx:1.{number}")).chain(["nginx:latest".to_owned()]);
+    many["spec"]["containers"] = images.enumerate().map(|(at, image)| json!({"name": format!("c{at}"), "image": image})).collect();
+    let write = scene.write("pods", many);
+    scene.stack.validate(&write).await.unwrap_err();
+    let (_, detail) = step(&write, "images");
+    let values = detail["values"].as_array().unwrap();
+    let last = |expression: &str| values.iter().rev().find(|v| v["expression"] == expression).map(|v| v["value"].clone());
+    assert_eq!(last("c.image"), Some(json!("nginx:latest")));
+    assert_eq!(last("c.image.contains('@')"), Some(json!(false)));
+    assert_eq!(last("c.image.endsWith(':latest')"), Some(json!(true)), "it was false in the rounds before");
+    assert_eq!(values.last().unwrap(), &json!({"expression": expression, "value": false}));
+}
+
+#[tokio::test]
 async fn what_a_secret_holds_is_in_no_trace() {
     let scene = scene().await;
     policy(&scene.validating, "v", &["secrets"], json!({"validations": [{"expression": "object.data.k != 'c2VjcmV0'"}]}));

@@ -339,7 +339,8 @@ fn values<'a>(expression: &'a Expression, activation: &Activation<'a>) -> Value 
     let Ok(program) = &expression.program else { return Value::Null };
     let explanation = program.explain(activation, &mut Budget::new(RUNTIME_BUDGET));
     let mut told: Vec<Value> = Vec::new();
-    for step in &explanation.steps {
+    // From the end: what came last decided, and where a loop has too many rounds it is the first ones that nobody misses.
+    for step in explanation.steps.iter().rev() {
         let value = match &step.value {
             Ok(value) => value.to_json().unwrap_or_else(|_| json!(value.type_of().to_string())),
             Err(error) => json!(error.to_string()),
@@ -359,6 +360,7 @@ fn values<'a>(expression: &'a Expression, activation: &Activation<'a>) -> Value 
             break;
         }
     }
+    told.reverse();
     told.into()
 }
 

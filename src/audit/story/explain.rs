@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::blame::{self, Source};
+use super::failed::failed;
 use super::fields::redacted;
 use crate::audit::Event;
 use crate::audit::event::{ObjectReference, ResponseStatus, UserInfo, Wrote};
@@ -256,19 +257,6 @@ fn tell(steps: &[Step], index: usize, is_secret: bool) -> Told {
     }
 }
 
-/// The parts of an expression that were false and contain no part that was.
-fn failed(detail: &serde_json::Map<String, Value>) -> Vec<String> {
-    let values = detail.get("values").and_then(Value::as_array);
-    let is_false = values.into_iter().flatten().filter(|part| part["value"] == false);
-    let texts: Vec<&str> = is_false.filter_map(|part| part["expression"].as_str()).collect();
-    // An expression that came out true, or not at all, was not false because of any part.
-    if detail.get("expression").and_then(Value::as_str).is_none_or(|whole| !texts.contains(&whole.trim())) {
-        return Vec::new();
-    }
-    let innermost = texts.iter().filter(|text| !texts.iter().any(|other| other != *text && text.contains(other)));
-    innermost.map(|text| (*text).to_owned()).collect()
-}
-
 /// A patch, line by line.
 fn changes(patch: &Value, is_secret: bool) -> Vec<String> {
     let hide = |value: &Value| if is_secret { redacted(value) } else { value.clone() };
@@ -322,7 +310,9 @@ fn authorization(event: &Event) -> Option<Authorization> {
         (found.binding, found.role) = (binding, role);
     }
     if found.decision == "forbid" {
-        found.missing = Some(missing(event));
+        found.missing = Some(missing(event, &event.verb));
+    } else if event.may_not_create() {
+        found.missing = Some(missing(event, "create"));
     }
     Some(found)
 }
@@ -339,7 +329,7 @@ fn granted(reason: &str) -> Option<(String, String)> {
     Some((short(binding)?, short(role)?))
 }
 
-fn missing(event: &Event) -> Missing {
+fn missing(event: &Event, verb: &str) -> Missing {
     let user = &event.effective_user().username;
     let subject = match user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
         Some((namespace, name)) => format!("ServiceAccount {namespace}/{name}"),
@@ -347,14 +337,14 @@ fn missing(event: &Event) -> Missing {
     };
     let Some(object) = event.object_ref.as_ref().filter(|object| !object.resource.is_empty()) else {
         let path = event.request_uri.split('?').next().unwrap_or_default();
-        let rule = json!({"nonResourceURLs": [path], "verbs": [event.verb]});
+        let rule = json!({"nonResourceURLs": [path], "verbs": [verb]});
         return Missing { rule, scope: "a ClusterRole and a ClusterRoleBinding".into(), subject };
     };
     let resource = match object.subresource.is_empty() {
         true => object.resource.clone(),
         false => format!("{}/{}", object.resource, object.subresource),
     };
-    let rule = json!({"apiGroups": [object.api_group], "resources": [resource], "verbs": [event.verb]});
+    let rule = json!({"apiGroups": [object.api_group], "resources": [resource], "verbs": [verb]});
     let scope = match object.namespace.as_str() {
         "" => "a ClusterRole and a ClusterRoleBinding".into(),
         namespace => format!("a Role and a RoleBinding in the namespace {namespace}"),
@@ -363,7 +353,7 @@ fn missing(event: &Event) -> Missing {
 }
 
 fn verdict(event: &Event, authorization: Option<&Authorization>, hops: &[Hop]) -> &'static str {
-    let refused = authorization.is_some_and(|found| found.decision == "forbid") || event.code() == 401 || denied(hops).is_some();
+    let refused = authorization.is_some_and(|found| found.missing.is_some()) || event.code() == 401 || denied(hops).is_some();
     match event.code() {
         0 => "under way",
         code if code < 400 => "allowed",
@@ -387,19 +377,23 @@ fn summary(event: &Event, verdict: &str, authorization: Option<&Authorization>, 
             let by = authorization.filter(|found| !found.role.is_empty());
             let by = by.map(|found| format!(", by {} through {}", found.role, found.binding)).unwrap_or_default();
             let revision = event.trace.as_ref().and_then(|story| story.wrote.as_ref()).map(|wrote| wrote.revision);
-            let revision = revision.map(|revision| format!("; revision {revision}")).unwrap_or_default();
+            // A deletion that was imported has none.
+            let revision = revision.filter(|revision| *revision > 0).map(|revision| format!("; revision {revision}")).unwrap_or_default();
             format!("{} was allowed{by} ({code}){revision}", event.effective_user().username)
         }
         "denied" if code == 401 => "nobody knows who asks: no authenticator took the credential".into(),
         "denied" => match (authorization.and_then(|found| found.missing.as_ref()), denied(hops)) {
             (Some(missing), _) => {
-                format!("no rule lets {} {}; it takes {} with {}", missing.subject, event.verb, missing.scope, missing.rule)
+                let verb = missing.rule["verbs"][0].as_str().unwrap_or_default();
+                format!("no rule lets {} {verb}; it takes {} with {}", missing.subject, missing.scope, missing.rule)
             }
             (None, Some((hop, step))) => {
                 let why = if step.because.is_empty() { message } else { &step.because };
                 let parts: Vec<&str> = step.failed.iter().map(String::as_str).filter(|part| !why.ends_with(part)).collect();
                 let parts = if parts.is_empty() { String::new() } else { format!(" (false: {})", parts.join("; ")) };
-                format!("{} {} said no in {}: {why}{parts}", step.kind, step.name, hop.title)
+                // Who could not be asked, or came to no answer, has not said anything.
+                let said = if step.verdict == "failed closed" { "came to no answer, which is a no," } else { "said no" };
+                format!("{} {} {said} in {}: {why}{parts}", step.kind, step.name, hop.title)
             }
             (None, None) => message.to_owned(),
         },
@@ -444,6 +438,17 @@ mod tests {
     }
 
     #[test]
+    fn an_apply_that_may_not_create_is_told_the_rule_for_that() {
+        let mut event = event(403, &[("authorization.k8s.io/decision", "allow")], vec![]);
+        event.verb = "patch".into();
+        let message = "pods \"web\" is forbidden: User \"bob\" cannot create resource \"pods\" in API group \"\" in the namespace \"team\"";
+        event.response_status = serde_json::from_value(json!({"metadata": {}, "code": 403, "message": message})).unwrap();
+        let told = explain(&event);
+        assert_eq!(told.verdict, "denied");
+        assert!(told.summary.starts_with("no rule lets User bob create; it takes a Role"), "{}", told.summary);
+    }
+
+    #[test]
     fn an_allowed_user_is_told_the_role_and_the_binding() {
         let reason = "RBAC: allowed by RoleBinding \"makers/team\" of ClusterRole \"edit\" to User \"bob\"";
         let told = explain(&event(201, &[("authorization.k8s.io/decision", "allow"), ("authorization.k8s.io/reason", reason)], vec![]));
@@ -475,6 +480,15 @@ mod tests {
         assert_eq!((policy.kind.as_str(), policy.failed.as_slice()), ("policy", &["object.spec.replicas <= 5".to_owned()][..]));
         assert_eq!(policy.detail["values"][1], json!({"expression": "object.spec.replicas", "value": 6}));
         assert_eq!(told.hops[1].steps[1].because, "no");
+    }
+
+    #[test]
+    fn who_could_not_be_asked_is_not_said_to_have_said_no() {
+        let allow = [("authorization.k8s.io/decision", "allow")];
+        let detail = json!({"configuration": "c", "because": "connection refused"});
+        let told = explain(&event(500, &allow, vec![step("validate", "a.example.com", "failed closed", detail)]));
+        let expected = "webhook a.example.com came to no answer, which is a no, in validating admission: connection refused";
+        assert_eq!((told.verdict.as_str(), told.summary.as_str()), ("denied", expected));
     }
 
     #[test]

@@ -216,7 +216,9 @@ fn written(deeds: &[Deed]) -> HashMap<u64, (String, bool, Timestamp)> {
             *first = deed.received().min(*first);
         }
     }
-    let mut by_revision: Vec<(u64, &Deed)> = deeds.iter().filter_map(|deed| Some((deed.revision()?, deed))).collect();
+    // A deletion that was imported has no revision, and those of several objects not the same one.
+    let numbered = |deed: &Deed| deed.revision().filter(|revision| *revision > 0);
+    let mut by_revision: Vec<(u64, &Deed)> = deeds.iter().filter_map(|deed| Some((numbered(deed)?, deed))).collect();
     by_revision.sort_by_key(|(revision, _)| std::cmp::Reverse(*revision));
     let mut latest = Timestamp::MAX;
     let mut found = HashMap::with_capacity(by_revision.len());
@@ -282,7 +284,8 @@ fn tell(
     }
     if let Some(revision) = deed.revision() {
         let at = written.get(&revision).map_or_else(|| deed.persisted(), |(_, _, at)| *at);
-        let persist = message(at, Lane::ApiServer, Lane::Store, Arrow::Persist, format!("revision {revision}: {}", deed.object()));
+        let text = if revision == 0 { deed.object() } else { format!("revision {revision}: {}", deed.object()) };
+        let persist = message(at, Lane::ApiServer, Lane::Store, Arrow::Persist, text);
         messages.push(Message { revision: Some(revision), ..persist });
     }
 }
@@ -387,6 +390,20 @@ pub(super) mod tests {
         assert_eq!(persisted, [(Some(7), 5_000), (Some(8), 5_000), (Some(9), 55_000)]);
         let call = told.messages.iter().position(|m| m.from == Lane::Controllers && m.arrow == Arrow::Call);
         assert!(told.messages.iter().position(|m| m.revision == Some(8) && m.arrow == Arrow::Persist) < call, "{told:#?}");
+    }
+
+    #[test]
+    fn deletions_without_a_revision_are_told_each_at_its_time_and_with_none() {
+        let first = deed(0, "jane", "delete", "pods", (0, "Pod", "a"), None);
+        let second = deed(9_000, "jane", "delete", "pods", (0, "Pod", "b"), None);
+        let written = written(&[first.clone(), second.clone()]);
+        let (mut told, mut messages) = (HashSet::new(), Vec::new());
+        for deed in [&first, &second] {
+            tell(deed, &written, &HashMap::new(), &mut told, &mut messages);
+        }
+        let persisted = messages.iter().filter(|message| message.arrow == Arrow::Persist);
+        let persisted: Vec<_> = persisted.map(|message| (message.text.as_str(), message.at)).collect();
+        assert_eq!(persisted, [("Pod a", first.persisted()), ("Pod b", second.persisted())]);
     }
 
     #[test]

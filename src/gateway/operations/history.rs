@@ -12,15 +12,18 @@ use serde_json::{Value, json};
 
 use super::records;
 use super::subject::{Question, Subject};
+use crate::api::apply::manager_name;
 use crate::api::convert;
 use crate::api::read::{key, store_error};
 use crate::api::representation::{Representation, respond_value};
+use crate::audit::Event;
 use crate::audit::filter::moment;
 use crate::audit::story::fields::{Difference, diff, redact_secret};
 use crate::audit::story::ownership::owners;
 use crate::gateway::Gateway;
 use crate::gateway::layers::Refused;
 use crate::object::Object;
+use crate::request::query_value;
 use crate::status::Status;
 use crate::store::{At, Change, Error, Range, Revision};
 
@@ -110,7 +113,7 @@ pub async fn history(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
             user: event.map(|event| event.effective_user().username.clone()).unwrap_or_default(),
             verb: if subresource.is_empty() { verb } else { format!("{verb}/{subresource}") },
             user_agent: event.map(|event| event.user_agent.clone()).unwrap_or_default(),
-            manager: manager(&value, before.as_ref().map(|(before, _)| before)),
+            manager: manager(&value, before.as_ref().map(|(before, _)| before), event.map(AsRef::as_ref).filter(|_| !change.deleted)),
             changes: changed,
         });
         before = Some((value, change.deleted));
@@ -120,11 +123,17 @@ pub async fn history(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
     Ok(respond_value(200, &answer, Representation::JSON)?)
 }
 
-/// The manager whose entry is new or newer than in the state before.
-fn manager(now: &Value, before: Option<&Value>) -> String {
+/// The manager whose entry is new or newer than in the state before. Entries have seconds: one that wrote twice in the same looks as it
+/// did before, and is known by what the request called itself.
+fn manager(now: &Value, before: Option<&Value>, event: Option<&Event>) -> String {
     let known = before.map(|before| owners(before, &[])).unwrap_or_default();
-    let new = owners(now, &[]).into_iter().filter(|owner| !known.contains(owner));
-    let new: Vec<String> = new.map(|owner| owner.manager).collect();
+    let owners = owners(now, &[]);
+    let mut new: Vec<&str> = owners.iter().filter(|owner| !known.contains(owner)).map(|owner| owner.manager.as_str()).collect();
+    if let (true, Some(event)) = (new.is_empty(), event) {
+        let query = event.request_uri.split_once('?').map_or("", |(_, query)| query);
+        let named = manager_name(&query_value(query, "fieldManager").unwrap_or_default(), &event.user_agent);
+        new.extend(owners.iter().map(|owner| owner.manager.as_str()).find(|manager| *manager == named));
+    }
     new.join(", ")
 }
 
@@ -242,5 +251,19 @@ mod tests {
         assert_eq!(parse("2d"), Ok(Moment::Time("2030-01-29T12:00:00Z".parse().expect("a time"))));
         assert_eq!(parse("2030-01-30"), Ok(Moment::Time("2030-01-30T00:00:00Z".parse().expect("a time"))));
         assert!(parse("yesterday").is_err() && parse("-5").is_err());
+    }
+
+    #[test]
+    fn who_writes_twice_in_a_second_is_named_twice() {
+        let owner = |manager: &str| json!({"manager": manager, "operation": "Update", "time": "2030-01-31T12:00:00Z", "fieldsV1": {}});
+        let state =
+            |managers: &[&str]| json!({"metadata": {"managedFields": managers.iter().map(|manager| owner(manager)).collect::<Vec<_>>()}});
+        let request = |uri: &str| Event { request_uri: uri.into(), user_agent: "kubectl/v1.36.0".into(), ..Event::default() };
+        let (both, edit) = (state(&["edit", "kubectl"]), state(&["edit"]));
+        assert_eq!(manager(&both, Some(&edit), Some(&request("/x?fieldManager=edit"))), "kubectl", "the object says it");
+        assert_eq!(manager(&both, Some(&both), Some(&request("/x?fieldManager=edit"))), "edit");
+        assert_eq!(manager(&both, Some(&both), Some(&request("/x"))), "kubectl");
+        assert_eq!(manager(&edit, Some(&edit), Some(&request("/x"))), "", "who owns nothing is not said to have written");
+        assert_eq!(manager(&both, Some(&both), None), "");
     }
 }
