@@ -13,6 +13,7 @@ pub mod import;
 mod json;
 pub mod latency;
 mod lines;
+mod notation;
 pub mod otlp;
 pub mod permissions;
 pub mod policy;
