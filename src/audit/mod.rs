@@ -9,6 +9,7 @@ pub mod event;
 pub mod expression;
 pub mod facets;
 pub mod filter;
+mod identity;
 pub mod import;
 mod json;
 pub mod latency;
