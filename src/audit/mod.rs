@@ -11,6 +11,7 @@ pub mod facets;
 pub mod filter;
 mod identity;
 pub mod import;
+mod in_order;
 mod json;
 pub mod latency;
 mod lines;
