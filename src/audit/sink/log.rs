@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -22,6 +22,9 @@ const ENOUGH: usize = 16;
 
 /// How long it waits for a batch to fill.
 const GATHER: Duration = Duration::from_millis(10);
+
+/// How often it is told that it cannot be written.
+const TELL: Duration = Duration::from_secs(10);
 
 /// The time in the name of a file that was set aside.
 const STAMP: &str = "%Y-%m-%dT%H-%M-%S";
@@ -61,16 +64,15 @@ pub fn open(settings: &Settings) -> Result<Outlet, String> {
         }
     };
     Outlet::start("log", Pieces::Lines, (MOST, ENOUGH), move |inlet: Inlet| {
-        let mut failing = false;
+        let mut told: Option<Instant> = None;
         while let Some(pieces) = inlet.queue.take(GATHER) {
             for lines in &pieces {
-                match log.write(lines) {
-                    Ok(()) => failing = false,
-                    Err((error, lost)) => {
-                        inlet.tally.errors.fetch_add(ends(lost).count() as u64, Ordering::Relaxed);
-                        if !std::mem::replace(&mut failing, true) {
-                            tracing::warn!(%error, "cannot write the audit log");
-                        }
+                if let Err((error, lost)) = log.write(lines) {
+                    inlet.tally.errors.fetch_add(ends(lost).count() as u64, Ordering::Relaxed);
+                    // A disk that is nearly full takes one line and refuses the next.
+                    if told.is_none_or(|told| told.elapsed() >= TELL) {
+                        tracing::warn!(%error, "cannot write the audit log");
+                        told = Some(Instant::now());
                     }
                 }
             }
