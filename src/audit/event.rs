@@ -215,7 +215,7 @@ pub struct ResponseStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// What the failure is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::in_order::serialize_details")]
     pub details: Option<serde_json::Value>,
     /// The HTTP status.
     pub code: u16,

@@ -6,6 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::in_order;
+
 /// JSON on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Json(Bytes);
@@ -35,7 +37,10 @@ impl Json {
 
 impl From<&Value> for Json {
     fn from(value: &Value) -> Json {
-        Json(value.to_string().into())
+        match value.get("kind").is_some_and(|kind| kind == "Status") {
+            true => Json(serde_json::to_vec(&in_order::status(value)).unwrap_or_default().into()),
+            false => Json(value.to_string().into()),
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Event;
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
+use super::{Event, in_order};
 
 /// The lines of events that have been written together, each with its end.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +115,7 @@ impl Lines {
         self.present("message", &status.message);
         self.present("reason", &status.reason);
         if let Some(details) = &status.details {
-            self.any("details", details);
+            self.any("details", &in_order::details(details));
         }
         self.any("code", &status.code);
         self.text.push(b'}');

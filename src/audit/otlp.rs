@@ -108,6 +108,7 @@ fn traces_url(endpoint: &str) -> Result<String, String> {
 
 async fn send(client: reqwest::Client, url: String, mut receiver: mpsc::Receiver<Vec<Value>>, counts: Arc<Counts>) {
     let mut batch = Vec::with_capacity(BATCH);
+    let mut failing = false;
     while receiver.recv_many(&mut batch, BATCH).await > 0 {
         if batch.len() < BATCH {
             let more = async { while batch.len() < BATCH && receiver.recv_many(&mut batch, 1).await > 0 {} };
@@ -118,6 +119,11 @@ async fn send(client: reqwest::Client, url: String, mut receiver: mpsc::Receiver
         let sent = post(&client, &url, &document(spans)).await;
         let counter = if sent { &counts.sent } else { &counts.dropped };
         counter.fetch_add(count, Ordering::Relaxed);
+        match (sent, std::mem::replace(&mut failing, !sent)) {
+            (false, false) => tracing::warn!("the collector does not take spans; they are dropped"),
+            (true, true) => tracing::info!("the collector takes spans again"),
+            _ => {}
+        }
     }
 }
 

@@ -3,20 +3,17 @@
 //! hexadecimal digits, in a URL, in other letters, or a part of them.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use base64::Engine;
-use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use memchr::memmem;
 use serde_json::{Map, Value};
 
 use super::event::ObjectReference;
 use super::record::PATCH_ANNOTATION;
 use super::redact::{self, MASK, is_about_secrets, is_secret, is_sensitive};
-use super::{Event, Json};
-use crate::request::{RequestInfo, decode};
+use super::{Event, Json, notation};
+use crate::request::RequestInfo;
 
 /// Annotations in which this server says something of its own.
 const OWN: [&str; 5] =
@@ -34,16 +31,12 @@ const SHORTEST_HEAD: usize = 12;
 /// Where a request has more values than this, nothing that was said of it is told.
 const MOST: usize = 512;
 
-/// Base64 as a part of a sentence: without its padding, and perhaps cut off.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true),
-);
-
 /// What a request brought along that nobody may read afterwards.
 #[derive(Debug, Default)]
 pub struct Secrets {
     values: BTreeSet<String>,
+    /// Those that are no text, such as a key.
+    binary: BTreeSet<Vec<u8>>,
     about_secrets: bool,
     sensitive: bool,
     patch: bool,
@@ -118,9 +111,13 @@ impl Secrets {
     fn collect(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
-                if let Some(plain) = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok()) {
-                    self.add(&plain, SHORTEST);
-                    self.add_parts(&plain);
+                match STANDARD.decode(text).map(String::from_utf8) {
+                    Ok(Ok(plain)) => {
+                        self.add(&plain, SHORTEST);
+                        self.add_parts(&plain);
+                    }
+                    Ok(Err(binary)) => self.add_binary(binary.into_bytes()),
+                    Err(_) => {}
                 }
                 self.add(&STANDARD.encode(text), SHORTEST);
                 self.add(text, SHORTEST);
@@ -129,6 +126,13 @@ impl Secrets {
             Value::Object(map) => map.values().for_each(|value| self.collect(value)),
             Value::Array(items) => items.iter().for_each(|value| self.collect(value)),
             _ => {}
+        }
+    }
+
+    fn add_binary(&mut self, bytes: Vec<u8>) {
+        self.add(&String::from_utf8_lossy(&bytes), SHORTEST_PART);
+        if bytes.len() >= SHORTEST_PART && !self.too_many {
+            self.binary.insert(bytes);
         }
     }
 
@@ -159,8 +163,8 @@ impl Secrets {
         let mut values: Vec<String> = self.values.into_iter().collect();
         // The longest first: what is part of another must not break it up.
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        let long = values.iter().filter(|value| value.len() >= SHORTEST_PART);
-        let lowered = long.map(|value| value.to_ascii_lowercase().into_bytes()).collect();
+        let long = values.iter().filter(|value| value.len() >= SHORTEST_PART).map(String::as_bytes);
+        let lowered = long.chain(self.binary.iter().map(Vec::as_slice)).map(<[u8]>::to_ascii_lowercase).collect();
         // Of a body that nobody understood nothing is known, unless what became of it is.
         Found { values, lowered, blind: self.too_many || self.unread && !self.guards }
     }
@@ -200,8 +204,11 @@ impl Secrets {
             known.clean(&mut status.reason);
             status.details.iter_mut().for_each(|details| known.clean_value(details));
         }
-        for body in [&mut event.request_object, &mut event.response_object].into_iter().flatten() {
-            if known.values.iter().any(|value| memmem::find(body.bytes(), value.as_bytes()).is_some())
+        // A refusal is told as an object too, and says there whatever it says in its message.
+        let refused = event.response_status.as_ref().is_some_and(|status| status.status == "Failure");
+        for (body, speaks) in [(&mut event.request_object, false), (&mut event.response_object, refused)] {
+            let Some(body) = body else { continue };
+            if (speaks || known.values.iter().any(|value| memmem::find(body.bytes(), value.as_bytes()).is_some()))
                 && let Some(mut value) = body.value()
             {
                 known.clean_object(&mut value);
@@ -274,24 +281,7 @@ impl Found {
         }
         // Other forms first: a part that is taken from one of them would hide the rest.
         if text.len() >= SHORTEST_PART && !self.lowered.is_empty() {
-            if text.contains('%') && (self.is_in(decode(text).as_bytes()) || self.is_in(decode(&text.replace('+', " ")).as_bytes())) {
-                *text = MASK.to_owned();
-                return;
-            }
-            for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
-                if self.is_encoded(&text[run.clone()]) {
-                    let padding = text[run.end..].bytes().take_while(|byte| *byte == b'=').count();
-                    text.replace_range(run.start..run.end + padding, MASK);
-                }
-            }
-            // Bytes as Go prints them, in decimal.
-            for run in runs(text, |byte| byte.is_ascii_digit() || b" ,".contains(&byte)) {
-                let numbers = text[run.clone()].split([' ', ',']).filter(|number| !number.is_empty());
-                let bytes: Option<Vec<u8>> = numbers.map(|number| number.parse().ok()).collect();
-                if bytes.is_some_and(|bytes| self.is_in(&bytes)) {
-                    text.replace_range(run, MASK);
-                }
-            }
+            notation::mask(text, |bytes| self.is_in(bytes));
         }
         self.values.iter().for_each(|value| replace(text, value));
         if self.is_in(text.as_bytes()) {
@@ -339,18 +329,6 @@ impl Found {
         let lowered = bytes.to_ascii_lowercase();
         self.lowered.iter().any(|value| memmem::find(&lowered, value).is_some())
     }
-
-    /// Whether it is there in base64, of either alphabet and wherever that begins, or in hexadecimal digits.
-    fn is_encoded(&self, run: &str) -> bool {
-        let standard = run.replace('-', "+").replace('_', "/");
-        let in_base64 = (0..4).any(|skipped| {
-            let part = standard.get(skipped..).unwrap_or_default();
-            let part = &part[..part.len() - usize::from(part.len() % 4 == 1)];
-            LENIENT.decode(part).is_ok_and(|plain| self.is_in(&plain))
-        });
-        let digits = run.split(|letter: char| !letter.is_ascii_hexdigit()).filter(|digits| digits.len() >= 2 * SHORTEST_PART);
-        in_base64 || digits.filter_map(hex).any(|plain| self.is_in(&plain))
-    }
 }
 
 /// Whether an event tells a text in so many words, whatever else is known of it.
@@ -372,27 +350,6 @@ fn replace(text: &mut String, value: &str) {
         text.replace_range(start..start + length, MASK);
         from = start + MASK.len();
     }
-}
-
-/// The long runs of some letters in a text, the last one first.
-fn runs(text: &str, of: impl Fn(u8) -> bool) -> Vec<Range<usize>> {
-    let mut runs = Vec::new();
-    let mut start = 0;
-    for (at, byte) in text.bytes().chain([0]).enumerate() {
-        if !of(byte) {
-            if at - start >= SHORTEST_PART {
-                runs.push(start..at);
-            }
-            start = at + 1;
-        }
-    }
-    runs.reverse();
-    runs
-}
-
-fn hex(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks_exact(2);
-    pairs.map(|pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())).collect()
 }
 
 fn in_order(map: &Map<String, Value>, keys: &[&str]) -> String {
@@ -506,6 +463,7 @@ mod tests {
             "it was x-YSBIdW50ZXIvMiAmICJtb3JlIiBi.",
             "it was (48756e7465722f32202620226d6f726522)",
             "it was [72 117 110 116 101 114 47 50 32 38 32 34 109 111 114 101 34]",
+            "it was 48 75 6e 74 65 72 2f 32 20 26 20 22 6D 6F 72 65 22",
         ] {
             let text = cleaned(&found, quoted);
             assert!(text.contains(MASK) && !text.to_lowercase().contains("unter") && text.len() < 30, "{quoted} became {text}");
@@ -513,6 +471,33 @@ mod tests {
         for innocent in ["it was not told", "a sha256 0123456789abcdef0123456789abcdef", "100% of [1 2 3 4 5 6 7 8 9 10]", "default"] {
             assert_eq!(cleaned(&found, innocent), innocent);
         }
+    }
+
+    #[test]
+    fn a_value_that_is_no_text_is_known_by_its_bytes() {
+        let key: Vec<u8> = (0..24).map(|n| 0x80 + 5 * n).collect();
+        let found = known(json!({"kind": "Secret", "data": {"key": STANDARD.encode(&key)}}));
+        let digits = |between: &str| key.iter().map(|byte| format!("{between}{byte:02x}")).collect::<String>();
+        let shifted = STANDARD.encode([b"x".as_slice(), &key].concat());
+        let lossy = String::from_utf8_lossy(&key).into_owned();
+        for quoted in [STANDARD.encode(&key), shifted, digits(""), digits(":"), digits("%"), format!("{key:?}"), lossy] {
+            let text = cleaned(&found, &format!("it was {quoted}"));
+            assert!(text.contains(MASK) && text.len() < 30, "{quoted} became {text}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_cleaned_as_an_object_too_in_whatever_form_it_quotes() {
+        let mut secrets = Secrets::of(&parse("POST", SECRETS, ""), true);
+        secrets.learn(&json!({"kind": "Secret", "stringData": {"p": "correct-horse"}}));
+        let status =
+            ResponseStatus { status: "Failure".into(), message: "no: CORRECT-HORSE".into(), code: 403, ..ResponseStatus::default() };
+        let shown =
+            json!({"kind": "Status", "message": "no: CORRECT-HORSE", "details": {"causes": [{"field": "636f72726563742d686f727365"}]}});
+        let mut event = Event { response_status: Some(status), response_object: Some(Json::from(&shown)), ..Event::default() };
+        secrets.scrub(&mut event);
+        let told = event.response_object.unwrap().value().unwrap();
+        assert_eq!(told, json!({"kind": "Status", "message": MASK, "details": {"causes": [{"field": MASK}]}}));
     }
 
     #[test]

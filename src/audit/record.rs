@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
 use super::policy::Scope;
 use super::quoted::Secrets;
-use super::{Event, Json, Level, Stage, Story, latency, redact, source};
+use super::{Event, Json, Level, Stage, Story, identity, latency, redact, source};
 use crate::request::{Body, Context, RequestInfo, SharedContext, User};
 use crate::status::Status;
 
@@ -272,6 +272,7 @@ impl Record {
         }
         secrets.scrub(&mut event);
         redact::ending(&mut event);
+        identity::mask(&mut event);
         event
     }
 

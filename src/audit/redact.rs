@@ -103,14 +103,15 @@ pub fn target(text: &str) -> String {
     told
 }
 
-fn is_credential(key: &str) -> bool {
+/// Whether what has this name is a credential.
+pub fn is_credential(key: &str) -> bool {
     let mut key = decode(key).to_ascii_lowercase();
     key.retain(|letter| letter.is_ascii_alphanumeric());
     key != "showsecrets" && (CREDENTIALS.iter().any(|word| key.contains(word)) || matches!(key.as_str(), "auth" | "key" | "sig" | "pass"))
 }
 
 /// Whether a value is what belongs into the header of that name.
-fn is_authorization(value: &str) -> bool {
+pub fn is_authorization(value: &str) -> bool {
     let value = decode(value).to_ascii_lowercase();
     ["bearer", "basic"].iter().any(|scheme| value.strip_prefix(scheme).is_some_and(|rest| rest.starts_with([' ', '+'])))
 }

@@ -361,6 +361,8 @@ impl Up {
         if self.virtual_clock == Some(true) {
             builder.clock = usher_components::clock::Clock::virtual_clock();
         }
+        // Where events are written, nothing else is: whoever reads them line by line reads JSON.
+        let events_are_told = builder.audit.log.as_ref().is_some_and(|log| log.path.as_os_str() == "-");
         let server = builder.start().await.map_err(|e| e.to_string())?;
         let address = server.address().unwrap_or(address);
         let reached = if address.ip().is_unspecified() { SocketAddr::new([127, 0, 0, 1].into(), address.port()) } else { address };
@@ -369,7 +371,11 @@ impl Up {
         let pki = server.pki();
         kubeconfig::write(&path, &kubeconfig::text(&pki.ca, &url, "kubernetes-admin", &pki.admin, &pki.admin_key))?;
         let shown = std::path::absolute(&path).unwrap_or(path);
-        super::output::tell(&format!("ready in {} ms  {url}  KUBECONFIG={}", start.elapsed().as_millis(), shown.display()));
+        let ready = format!("ready in {} ms  {url}  KUBECONFIG={}", start.elapsed().as_millis(), shown.display());
+        match events_are_told {
+            true => eprintln!("{ready}"),
+            false => super::output::tell(&ready),
+        }
         wait_for_signal().await?;
         server.stop().await;
         Ok(())

@@ -225,6 +225,11 @@ pub fn decode(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();
     }
+    String::from_utf8_lossy(&decode_bytes(text)).into_owned()
+}
+
+/// The same of what need not be a text.
+pub fn decode_bytes(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
@@ -241,7 +246,7 @@ pub fn decode(text: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    out
 }
 
 #[cfg(test)]

@@ -214,3 +214,33 @@ async fn the_log_is_set_aside_when_it_is_full_and_no_line_is_lost_or_cut() {
     }
     assert!(ids.iter().all(|id| written.iter().filter(|written| *written == id).count() == 1));
 }
+
+#[test]
+fn where_events_go_to_standard_output_nothing_else_does() {
+    use std::io::{BufRead, BufReader, Read};
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = std::process::Command::new(env!("CARGO_BIN_EXE_usher"))
+        .args(["up", "--audit-log", "-", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(directory.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = server.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        out.read_to_string(&mut text).map(|_| text)
+    });
+    let told = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok).any(|line| line.starts_with("ready in "));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(told, "it is told elsewhere that the server is ready");
+    let text = reader.join().unwrap().unwrap();
+    // Whoever is killed may be within a line.
+    let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+    assert!(whole.lines().count() > 0);
+    for line in whole.lines() {
+        assert!(serde_json::from_str::<Value>(line).is_ok_and(|event| event["kind"] == "Event"), "{line}");
+    }
+}

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 use super::quoted::Secrets;
 use super::record::{LARGEST_BODY, TRUNCATED};
-use super::{Event, Json, Level, Stage, redact};
+use super::{Event, Json, Level, Stage, identity, redact};
 
 /// How deep envelopes may lie in each other.
 const DEEPEST: usize = 8;
@@ -267,6 +267,7 @@ fn redacted(event: &mut Event) {
     }
     secrets.scrub(event);
     redact::ending(event);
+    identity::mask(event);
     redact::credentials_in(&mut event.user_agent);
 }
 

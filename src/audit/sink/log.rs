@@ -3,10 +3,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -22,6 +22,9 @@ const ENOUGH: usize = 16;
 
 /// How long it waits for a batch to fill.
 const GATHER: Duration = Duration::from_millis(10);
+
+/// How often it is told that it cannot be written.
+const TELL: Duration = Duration::from_secs(10);
 
 /// The time in the name of a file that was set aside.
 const STAMP: &str = "%Y-%m-%dT%H-%M-%S";
@@ -61,16 +64,15 @@ pub fn open(settings: &Settings) -> Result<Outlet, String> {
         }
     };
     Outlet::start("log", Pieces::Lines, (MOST, ENOUGH), move |inlet: Inlet| {
-        let mut failing = false;
+        let mut told: Option<Instant> = None;
         while let Some(pieces) = inlet.queue.take(GATHER) {
             for lines in &pieces {
-                match log.write(lines) {
-                    Ok(()) => failing = false,
-                    Err(error) => {
-                        inlet.tally.errors.fetch_add(ends(lines).count() as u64, Ordering::Relaxed);
-                        if !std::mem::replace(&mut failing, true) {
-                            tracing::warn!(%error, "cannot write the audit log");
-                        }
+                if let Err((error, lost)) = log.write(lines) {
+                    inlet.tally.errors.fetch_add(ends(lost).count() as u64, Ordering::Relaxed);
+                    // A disk that is nearly full takes one line and refuses the next.
+                    if told.is_none_or(|told| told.elapsed() >= TELL) {
+                        tracing::warn!(%error, "cannot write the audit log");
+                        told = Some(Instant::now());
                     }
                 }
             }
@@ -80,16 +82,16 @@ pub fn open(settings: &Settings) -> Result<Outlet, String> {
 }
 
 trait Log: Send {
-    fn write(&mut self, lines: &[u8]) -> io::Result<()>;
+    /// Writes lines; or says why not all, and which of them are lost.
+    fn write<'a>(&mut self, lines: &'a [u8]) -> Result<(), (io::Error, &'a [u8])>;
 }
 
 struct Stdout;
 
 impl Log for Stdout {
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn write<'a>(&mut self, lines: &'a [u8]) -> Result<(), (io::Error, &'a [u8])> {
         let mut out = io::stdout().lock();
-        out.write_all(lines)?;
-        out.flush()
+        out.write_all(lines).and_then(|()| out.flush()).map_err(|error| (error, lines))
     }
 }
 
@@ -101,9 +103,6 @@ struct Rotating {
 
 impl Rotating {
     fn open(settings: Settings) -> io::Result<Self> {
-        if let Some(directory) = settings.path.parent().filter(|d| !d.as_os_str().is_empty()) {
-            std::fs::create_dir_all(directory)?;
-        }
         let mut log = Rotating { settings, file: None, size: 0 };
         log.reopen()?;
         log.clear(Timestamp::now());
@@ -111,6 +110,9 @@ impl Rotating {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
+        if let Some(directory) = self.settings.path.parent().filter(|d| !d.as_os_str().is_empty()) {
+            std::fs::create_dir_all(directory)?;
+        }
         // Who may read the log may read who did what: nobody else's business.
         let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.settings.path)?;
         self.size = file.metadata()?.len();
@@ -121,6 +123,20 @@ impl Rotating {
         }
         self.file = Some(file);
         Ok(())
+    }
+
+    /// Lets go of a file that somebody else has set aside or removed, and sees what somebody else has cut off: an event that is
+    /// written where nobody finds it is lost.
+    fn follow(&mut self) {
+        let Some(ours) = self.file.as_ref().and_then(|file| file.metadata().ok()) else { return };
+        self.size = ours.len();
+        let is_gone = match std::fs::metadata(&self.settings.path) {
+            Ok(theirs) => (theirs.dev(), theirs.ino()) != (ours.dev(), ours.ino()),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if is_gone {
+            self.file = None;
+        }
     }
 
     /// Sets the file aside and begins a new one.
@@ -155,31 +171,38 @@ impl Rotating {
 }
 
 impl Log for Rotating {
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn write<'a>(&mut self, lines: &'a [u8]) -> Result<(), (io::Error, &'a [u8])> {
+        self.follow();
         let mut rest = lines;
         while !rest.is_empty() {
-            if self.file.is_none() {
-                self.reopen()?;
-            }
-            if self.size > 0 && self.size + first_line(rest) as u64 > self.settings.max_size {
-                self.rotate()?;
-            }
-            // As many lines as still fit, at least one.
-            let room = self.settings.max_size.saturating_sub(self.size).min(rest.len() as u64) as usize;
-            let fits = memchr::memrchr(b'\n', &rest[..room]).map_or_else(|| first_line(rest), |end| end + 1);
-            let (now, later) = rest.split_at(fits);
-            let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(now));
-            if let Err(error) = written {
-                // A disk that is full takes a part of it: better none.
-                if let Some(file) = self.file.take() {
-                    let _ = file.set_len(self.size);
-                }
-                return Err(error);
-            }
-            self.size += now.len() as u64;
-            rest = later;
+            let written = self.write_some(rest).map_err(|error| (error, rest))?;
+            rest = &rest[written..];
         }
         Ok(())
+    }
+}
+
+impl Rotating {
+    /// Writes as many lines as still fit, at least one; how many bytes they are.
+    fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
+        if self.file.is_none() {
+            self.reopen()?;
+        }
+        if self.size > 0 && self.size + first_line(lines) as u64 > self.settings.max_size {
+            self.rotate()?;
+        }
+        let room = self.settings.max_size.saturating_sub(self.size).min(lines.len() as u64) as usize;
+        let fits = memchr::memrchr(b'\n', &lines[..room]).map_or_else(|| first_line(lines), |end| end + 1);
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(&lines[..fits]));
+        if let Err(error) = written {
+            // A disk that is full takes a part of it: better none.
+            if let Some(file) = self.file.take() {
+                let _ = file.set_len(self.size);
+            }
+            return Err(error);
+        }
+        self.size += fits as u64;
+        Ok(fits)
     }
 }
 
@@ -222,8 +245,12 @@ fn compress(path: &Path) -> io::Result<()> {
     let target = with_gz(path);
     let out = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&target)?;
     let mut encoder = GzEncoder::new(out, Compression::default());
-    io::copy(&mut File::open(path)?, &mut encoder)?;
-    encoder.finish()?.sync_all()?;
+    let copied = File::open(path).and_then(|mut file| io::copy(&mut file, &mut encoder));
+    if let Err(error) = copied.and_then(|_| encoder.finish()?.sync_all()) {
+        // Half of it would only take the room that it lacked.
+        let _ = std::fs::remove_file(&target);
+        return Err(error);
+    }
     std::fs::remove_file(path)
 }
 
@@ -279,6 +306,40 @@ mod tests {
         drop(log);
         Rotating::open(Settings::new(path.clone())).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntw\nthree\n");
+    }
+
+    #[test]
+    fn a_log_that_somebody_else_sets_aside_removes_or_cuts_off_goes_on_where_it_belongs() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, aside) = (directory.path().join("logs/audit.log"), directory.path().join("logs/audit.log.1"));
+        let mut log = Rotating::open(settings(path.clone())).unwrap();
+        let content = |path: &Path| std::fs::read_to_string(path).unwrap();
+        log.write(b"one\n").unwrap();
+        std::fs::rename(&path, &aside).unwrap();
+        log.write(b"two\n").unwrap();
+        assert_eq!((content(&aside).as_str(), content(&path).as_str()), ("one\n", "two\n"));
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        log.write(b"three 0123456789\n").unwrap();
+        assert_eq!(content(&path), "three 0123456789\n");
+        // As logrotate's copytruncate does; what is left has room for more.
+        File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        log.write(b"four 90123\n").unwrap();
+        assert_eq!(content(&path), "four 90123\n");
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_lost_is_told_from_what_was_written_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        let mut log = Rotating::open(settings(path.clone())).unwrap();
+        log.write(b"one 9012345678\n").unwrap();
+        // Nothing can be set aside under a name that is too long.
+        let long = directory.path().join("a".repeat(250));
+        std::fs::rename(&path, &long).unwrap();
+        log.settings.path = long.clone();
+        let (_, lost) = log.write(b"two\nthree\nfour\n").unwrap_err();
+        assert_eq!((lost, std::fs::read_to_string(&long).unwrap().as_str()), (b"three\nfour\n".as_slice(), "one 9012345678\ntwo\n"));
     }
 
     #[test]

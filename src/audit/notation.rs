@@ -1,0 +1,128 @@
+//! Bytes as a sentence may quote them: in base64 of either alphabet and wherever it begins, in hexadecimal digits with or without
+//! something between them, in decimal numbers, and as a URL writes them. Whoever looks for bytes is shown what each of them stands for.
+
+use std::ops::Range;
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::redact::MASK;
+use crate::request::decode_bytes;
+
+/// Fewer letters than this stand for nothing.
+const SHORTEST: usize = 8;
+
+/// Base64 as a part of a sentence: without its padding, and perhaps cut off.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true),
+);
+
+/// What may stand between hexadecimal digits: `48 75`, `48:75`, `0x48, 0x75`, `\x48\x75`, `\u0048\u0075`.
+const BETWEEN_DIGITS: &[u8] = b" :,;-\\xXu";
+
+/// What may stand between decimal numbers: `[72 117]`, `72, 117`, `&#72;&#117;`.
+const BETWEEN_NUMBERS: &[u8] = b" ,;&#";
+
+/// Takes from a text what stands for bytes that tell something.
+pub fn mask(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
+    if text.contains('%') && (tells(&decode_bytes(text)) || tells(&decode_bytes(&text.replace('+', " ")))) {
+        *text = MASK.to_owned();
+        return;
+    }
+    for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
+        if in_base64(&text[run.clone()], &tells) || in_digits(&text[run.clone()], &tells) {
+            let padding = text[run.end..].bytes().take_while(|byte| *byte == b'=').count();
+            text.replace_range(run.start..run.end + padding, MASK);
+        }
+    }
+    for run in runs(text, |byte| byte.is_ascii_hexdigit() || BETWEEN_DIGITS.contains(&byte)) {
+        let words = text[run.clone()].split(|letter: char| !letter.is_ascii_hexdigit()).filter(|word| word.len() % 2 == 0);
+        // A letter of four digits begins with two zeros.
+        let bytes: Vec<u8> = words.flat_map(bytes_of).filter(|byte| *byte != 0).collect();
+        if tells(&bytes) {
+            replace_within(text, run, |letter| !letter.is_ascii_hexdigit());
+        }
+    }
+    for run in runs(text, |byte| byte.is_ascii_digit() || BETWEEN_NUMBERS.contains(&byte)) {
+        let numbers = text[run.clone()].split(|letter: char| !letter.is_ascii_digit());
+        let bytes: Vec<u8> = numbers.filter_map(|number| number.parse().ok()).collect();
+        if tells(&bytes) {
+            replace_within(text, run, |letter| !letter.is_ascii_digit());
+        }
+    }
+}
+
+fn in_base64(run: &str, tells: impl Fn(&[u8]) -> bool) -> bool {
+    let standard = run.replace('-', "+").replace('_', "/");
+    (0..4).any(|skipped| {
+        let part = standard.get(skipped..).unwrap_or_default();
+        let part = &part[..part.len() - usize::from(part.len() % 4 == 1)];
+        LENIENT.decode(part).is_ok_and(|plain| tells(&plain))
+    })
+}
+
+/// Digits without a gap, of which nobody says at which the first byte begins.
+fn in_digits(run: &str, tells: impl Fn(&[u8]) -> bool) -> bool {
+    let words = run.split(|letter: char| !letter.is_ascii_hexdigit()).filter(|word| word.len() >= 2 * SHORTEST);
+    words.flat_map(|word| [word, &word[1..]]).any(|word| tells(&bytes_of(word).collect::<Vec<u8>>()))
+}
+
+fn bytes_of(digits: &str) -> impl Iterator<Item = u8> {
+    let digit = |letter: u8| (letter as char).to_digit(16).unwrap_or_default() as u8;
+    digits.as_bytes().chunks_exact(2).map(move |pair| digit(pair[0]) << 4 | digit(pair[1]))
+}
+
+/// Masks a run, less what stands around it.
+fn replace_within(text: &mut String, run: Range<usize>, around: impl Fn(char) -> bool) {
+    let told = &text[run.clone()];
+    let (start, end) = (told.len() - told.trim_start_matches(&around).len(), told.trim_end_matches(&around).len());
+    text.replace_range(run.start + start..run.start + end, MASK);
+}
+
+/// The long runs of some letters in a text, the last one first.
+fn runs(text: &str, of: impl Fn(u8) -> bool) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let mut start = 0;
+    for (at, byte) in text.bytes().chain([0]).enumerate() {
+        if !of(byte) {
+            if at - start >= SHORTEST {
+                runs.push(start..at);
+            }
+            start = at + 1;
+        }
+    }
+    runs.reverse();
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_found_however_they_are_written_and_what_is_around_them_stays() {
+        let masked = |text: &str| {
+            let mut text = text.to_owned();
+            mask(&mut text, |bytes| memchr::memmem::find(bytes, b"correct horse").is_some());
+            text
+        };
+        for (told, rest) in [
+            ("no: 63 6f 72 72 65 63 74 20 68 6f 72 73 65.", "no: [redacted]."),
+            ("no: 63:6F:72:72:65:63:74:20:68:6F:72:73:65", "no: [redacted]"),
+            ("no: 0x63, 0x6f, 0x72, 0x72, 0x65, 0x63, 0x74, 0x20, 0x68, 0x6f, 0x72, 0x73, 0x65!", "no: [redacted]!"),
+            (r"no: \x63\x6f\x72\x72\x65\x63\x74\x20\x68\x6f\x72\x73\x65 (of it)", r"no: \x[redacted] (of it)"),
+            (r"no: \u0063\u006f\u0072\u0072\u0065\u0063\u0074\u0020\u0068\u006f\u0072\u0073\u0065", r"no: \u[redacted]"),
+            ("no: f636f727265637420686f727365", "no: [redacted]"),
+            ("no: &#99;&#111;&#114;&#114;&#101;&#99;&#116;&#32;&#104;&#111;&#114;&#115;&#101;", "no: &#[redacted];"),
+            ("no 403, [99 111 114 114 101 99 116 32 104 111 114 115 101]", "no 403, [[redacted]]"),
+            ("no: Y29ycmVjdCBob3JzZQ== it is", "no: [redacted] it is"),
+        ] {
+            assert_eq!(masked(told), rest, "{told}");
+        }
+        for innocent in ["at 12:30:45, 2026-11-16", "fe80::1 dead:beef 0x10", "a bad face faded, decade by decade", "1, 2, 3, 4, 5"] {
+            assert_eq!(masked(innocent), innocent);
+        }
+    }
+}
