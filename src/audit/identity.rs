@@ -1,5 +1,5 @@
-//! Who asked, for whom, and about what, less the tokens that a client put there: a name in a path, a user that is impersonated, or one
-//! of its extras may be anything, also a credential. Whoever is called like one is told without it.
+//! Who asked, for whom, and about what, less the tokens that a client put there: a name in a path, the id of a request, a user that is
+//! impersonated, or one of its extras may be anything, also a credential. Whoever is called like one is told without it.
 
 use super::Event;
 use super::event::{ObjectReference, UserInfo};
@@ -17,6 +17,7 @@ pub fn mask(event: &mut Event) {
     user(&mut event.user);
     event.impersonated_user.iter_mut().for_each(user);
     event.object_ref.iter_mut().for_each(reference);
+    text(&mut event.audit_id);
 }
 
 fn user(user: &mut UserInfo) {
@@ -63,8 +64,9 @@ mod tests {
         let asked =
             UserInfo { username: format!("u-{TOKEN}"), groups: vec!["g".into(), TOKEN.into()], extra: extra.into(), ..UserInfo::default() };
         let object = ObjectReference { name: TOKEN.into(), api_group: TOKEN.into(), resource: "pods".into(), ..ObjectReference::default() };
-        let mut event = Event { impersonated_user: Some(asked), object_ref: Some(object), ..Event::default() };
+        let mut event = Event { impersonated_user: Some(asked), object_ref: Some(object), audit_id: TOKEN.into(), ..Event::default() };
         mask(&mut event);
+        assert_eq!(event.audit_id, MASK);
         let user = event.impersonated_user.unwrap();
         assert_eq!((user.username.as_str(), user.groups), ("u-[redacted]", vec!["g".to_owned(), MASK.to_owned()]));
         let told: Vec<&str> = user.extra.values().map(|values| values[0].as_str()).collect();
