@@ -121,6 +121,13 @@ pub fn shape(mut event: Value) -> Value {
         text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     }
     assert!(map.remove("trace").is_none(), "a sink gets no story");
+    // On a busy machine any request may take so long that it says where its time went.
+    if let Some(annotations) = map.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|key, _| !key.starts_with("apiserver.latency.k8s.io/"));
+        if annotations.is_empty() {
+            map.remove("annotations");
+        }
+    }
     for object in ["requestObject", "responseObject"] {
         if let Some(value) = map.get_mut(object) {
             let kind = value["kind"].as_str().map(str::to_owned);
