@@ -226,17 +226,15 @@ fn where_events_go_to_standard_output_nothing_else_does() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut out = server.stdout.take().unwrap();
-    let reader = std::thread::spawn(move || {
-        let mut text = String::new();
-        out.read_to_string(&mut text).map(|_| text)
-    });
-    let told = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok).any(|line| line.starts_with("ready in "));
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    let mut out = BufReader::new(server.stdout.take().unwrap());
+    let mut told = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(told.any(|line| line.starts_with("ready in ")), "it is told elsewhere that the server is ready");
+    let mut text = String::new();
+    // What runs in the server asks it for something at once.
+    out.read_line(&mut text).unwrap();
     server.kill().unwrap();
     server.wait().unwrap();
-    assert!(told, "it is told elsewhere that the server is ready");
-    let text = reader.join().unwrap().unwrap();
+    out.read_to_string(&mut text).unwrap();
     // Whoever is killed may be within a line.
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
     assert!(whole.lines().count() > 0);
