@@ -1,6 +1,7 @@
 //! What it costs clients that everything is recorded: the same load on a server that records nothing and on one that records both
 //! bodies of every request, in turn, so that a slow minute of the machine is everybody's. A third one writes a log file besides. A plain
-//! program over TLS and HTTP/2, with every write durable; medians of the rounds are told.
+//! program over TLS and HTTP/2, with every write durable. Told are medians of the rounds, and by how much a server differed from the one
+//! that records nothing in the same round: the median, and between which figures the middle half of the rounds lies.
 //!
 //! `cargo bench --bench audit_load`; `USHER_BENCH_ROUNDS` says how many rounds, `USHER_BENCH_DIR` where the servers keep their data.
 #![allow(clippy::unwrap_used)]
@@ -21,7 +22,7 @@ const AT_A_TIME: usize = 32;
 const CONNECTIONS: usize = 4;
 
 /// What is done in a round, and how often.
-const WORK: [(&str, usize); 3] = [("create", 6_000), ("get", 30_000), ("patch", 6_000)];
+const WORK: [(&str, usize); 4] = [("create", 6_000), ("get", 30_000), ("patch", 6_000), ("list", 2_000)];
 
 /// The servers: what they are called, the level of their policy, whether they write a log.
 const SERVERS: [(&str, &str, bool); 3] =
@@ -116,14 +117,17 @@ fn request(client: &reqwest::Client, work: &str, all: &str, number: usize) -> re
             (Method::POST, all.to_owned(), "application/json", object.to_string())
         }
         "patch" => (Method::PATCH, one, "application/merge-patch+json", json!({"data": {"patched": number.to_string()}}).to_string()),
+        "list" => (Method::GET, format!("{all}?limit=500"), "application/json", String::new()),
         _ => (Method::GET, one, "application/json", String::new()),
     };
     client.request(method, url).bearer_auth("load-token").header("content-type", kind).body(body)
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+/// A quarter, half and three quarters of the figures are at most these.
+fn quartiles(figures: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+    [1, 2, 3].map(|quarter| figures[(figures.len() - 1) * quarter / 4])
 }
 
 #[tokio::main]
@@ -151,18 +155,16 @@ async fn main() {
         eprint!("\rround {round} of {rounds}");
     }
     eprintln!();
-    println!("{:8}{:>17}{:>12}{:>10}{:>12}{:>10}", "", "", "a second", "", "p99", "");
+    println!("{:8}{:>17}{:>12}{:>25}{:>12}{:>25}", "", "", "a second", "of None", "p99", "against None");
     for ((work, _), figures) in WORK.iter().zip(&figures) {
-        let told =
-            |figures: &[Figures]| (median(figures.iter().map(|f| f.per_second).collect()), median(figures.iter().map(|f| f.p99).collect()));
-        let (none, none_p99) = told(&figures[0]);
-        for ((name, ..), figures) in SERVERS.iter().zip(figures) {
-            let (per_second, p99) = told(figures);
-            println!(
-                "{work:8}{name:>17}{per_second:>12.0}{:>+9.1}%{p99:>9.2} ms{:>+7.2} ms",
-                (per_second / none - 1.0) * 100.0,
-                p99 - none_p99
-            );
+        for ((name, ..), seen) in SERVERS.iter().zip(figures) {
+            let pairs = || seen.iter().zip(&figures[0]);
+            let [_, per_second, _] = quartiles(seen.iter().map(|seen| seen.per_second));
+            let [_, p99, _] = quartiles(seen.iter().map(|seen| seen.p99));
+            let [low, part, high] = quartiles(pairs().map(|(seen, none)| (seen.per_second / none.per_second - 1.0) * 100.0));
+            let [least, more, most] = quartiles(pairs().map(|(seen, none)| seen.p99 - none.p99));
+            let (part, more) = (format!("{part:+.1}% ({low:+.1} to {high:+.1})"), format!("{more:+.2} ms ({least:+.2} to {most:+.2})"));
+            println!("{work:8}{name:>17}{per_second:>12.0}{part:>25}{p99:>9.2} ms{more:>25}");
         }
     }
 }

@@ -301,6 +301,8 @@ async fn what_the_policy_in_force_would_have_recorded_is_what_it_recorded() {
         get(&recorded.server, &admin(), uri).await;
     }
     assert_eq!(get(&recorded.server, &User::new("nobody", &[]), "/api/v1/namespaces/default/secrets/s").await.0, 403);
+    let as_jane = Request::get("/api/v1/namespaces/default/secrets/s").header("impersonate-user", "jane");
+    assert_eq!(send(&recorded.server, &admin(), as_jane, Body::empty()).await.status(), 403);
     // One watch under way, and one that is over.
     let watch = |timeout: u32| Request::get(format!("/api/v1/namespaces/default/services?watch=true&timeoutSeconds={timeout}"));
     let under_way = send(&recorded.server, &admin(), watch(600), Body::empty()).await;
@@ -403,6 +405,14 @@ async fn the_commands_import_query_count_and_derive_roles() {
     let file = file.to_str().unwrap();
     assert_eq!(ask(&["import", file]).await, "imported 3 events, 1 in the file is no audit event\n");
 
+    // A log of the server itself begins with an arrival, which is nowhere else.
+    let mut arrival = event(0, "imported-ann", "get", "/version", 200);
+    arrival["stage"] = json!("RequestReceived");
+    let again = directory.path().join("again.log");
+    std::fs::write(&again, lines(&[arrival, event(0, "imported-ann", "get", "/version", 200)])).unwrap();
+    let twice = usher(&["audit", "import", again.to_str().unwrap(), "--kubeconfig", kubeconfig]).await;
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("is there twice now"), "{twice:?}");
+
     let found = ask(&["query", "--user", "imported-jane", "-o", "jsonl"]).await;
     let first: Value = serde_json::from_str(found.lines().next().unwrap()).unwrap();
     assert_eq!((found.lines().count(), &first["auditID"]), (2, &json!("imported-1")));
@@ -451,9 +461,64 @@ async fn the_commands_import_query_count_and_derive_roles() {
     }
     assert!(ask(&["stats", "--user", evil]).await.contains("e␛[2Jvil␇"));
 
+    // Whoever sees a part is told so, in every form; and a list is one document however long it is.
+    let part = usher(&["audit", "query", "--user", "imported-jane", "--limit", "1", "-o", "json", "--kubeconfig", kubeconfig]).await;
+    assert_eq!(String::from_utf8_lossy(&part.stderr), "usher: only the newest 1 are shown; --limit says how many, 0 is all\n");
+    for (user, limit, count) in [("imported-jane", "1", 1), ("imported-jane", "0", 3), ("imported-jane", "3", 3), ("nobody", "0", 0)] {
+        let list = ask(&["query", "--user", user, "--limit", limit, "-o", "json"]).await;
+        let value: Value = serde_json::from_str(&list).unwrap();
+        assert_eq!((&value["kind"], value["items"].as_array().unwrap().len()), (&json!("EventList"), count), "{list}");
+        assert_eq!(list, format!("{value:#}\n"), "as everything else is written");
+    }
+
+    // An empty KUBECONFIG is none.
+    let mut unset = Command::new(env!("CARGO_BIN_EXE_usher"));
+    let unset = unset.args(["audit", "query"]).env("KUBECONFIG", "").current_dir(directory.path()).output().unwrap();
+    assert!(String::from_utf8_lossy(&unset.stderr).contains("cannot use the kubeconfig usher-data/kubeconfig"), "{unset:?}");
+
     let bad = usher(&["audit", "query", "--code", "x", "--kubeconfig", kubeconfig]).await;
     assert_eq!(String::from_utf8_lossy(&bad.stderr), "usher: code takes 403, 4xx or 400-499, not \"x\"\n");
     server.stop().await;
     let gone = usher(&["audit", "query", "--kubeconfig", kubeconfig]).await;
     assert!(String::from_utf8_lossy(&gone.stderr).starts_with("usher: cannot reach the server: Connection refused"), "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tail_goes_on_where_it_was_when_the_server_starts_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = async |address| Server::builder().data_dir(directory.path()).listen(address).start().await.unwrap();
+    let server = start(([127, 0, 0, 1], 0).into()).await;
+    let address = server.address().unwrap();
+    let config = usher(&["kubeconfig", "--data-dir", directory.path().to_str().unwrap(), "--server", &format!("https://{address}")]).await;
+    let kubeconfig = directory.path().join("admin.yaml");
+    std::fs::write(&kubeconfig, config.stdout).unwrap();
+
+    let mut tail = Command::new(env!("CARGO_BIN_EXE_usher"));
+    tail.args(["audit", "tail", "--user", "bulk", "-o", "jsonl", "--kubeconfig", kubeconfig.to_str().unwrap()]);
+    let mut tail = tail.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let (sender, mut shown) = tokio::sync::mpsc::unbounded_channel();
+    let (out, said) = (tail.stdout.take().unwrap(), tail.stderr.take().unwrap());
+    let heard = sender.clone();
+    std::thread::spawn(move || std::io::BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    std::thread::spawn(move || std::io::BufReader::new(said).lines().map_while(Result::ok).try_for_each(|line| heard.send(line)));
+    // It follows once it has asked for the newest one.
+    let asked = "/usher/v1/requests?limit=1&trace=false";
+    loop {
+        let (_, list) =
+            get(&server, &admin(), "/usher/v1/requests?limit=5&filter=event.requestURI.contains('limit=1%26trace=false')").await;
+        if list["items"].as_array().unwrap().iter().any(|item| item["requestURI"] == asked) {
+            break;
+        }
+    }
+    server.stop().await;
+    assert_eq!(shown.recv().await.unwrap(), "usher: the server ended the stream; waiting for it");
+    let server = start(address).await;
+    import(&server, lines(&[event(0, "bulk", "get", "/version", 200)])).await;
+    let id = |line: Option<String>| serde_json::from_str::<Event>(line.as_deref().unwrap()).map_err(|_| line).unwrap().audit_id;
+    assert_eq!(id(shown.recv().await), "imported-0", "whether it was there by then or not");
+    import(&server, lines(&[event(1, "bulk", "get", "/version", 200)])).await;
+    assert_eq!(id(shown.recv().await), "imported-1");
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    server.stop().await;
 }

@@ -91,3 +91,46 @@ async fn pages_of_a_list_show_the_state_of_the_first_page() {
     }
     assert_eq!(names, ["m0", "m1", "m2", "m3", "m4"]);
 }
+
+#[tokio::test]
+async fn the_answer_to_a_head_has_no_body_whatever_the_protocol() {
+    let door = crate::identity::Door::open(crate::builder().listen("127.0.0.1:0".parse().unwrap())).await;
+    let client = door.admin();
+    // Whoever sees a body where there is none loses the stream: asked twice, on the same connection.
+    for _ in 0..2 {
+        let answer = client.head(format!("https://{}/version", door.server.address().unwrap())).send().await.unwrap();
+        assert_eq!((answer.version(), answer.status().as_u16()), (http::Version::HTTP_2, 405));
+        assert_eq!(answer.headers()["content-type"], "application/json");
+        assert_ne!(answer.headers()["content-length"], "0");
+        assert!(answer.bytes().await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn somebody_who_opens_a_connection_and_says_nothing_does_not_keep_others_from_being_answered_at_the_end() {
+    use usher::gateway::{listener, pki::Pki, tls};
+    let pki = Pki::open(None, &["127.0.0.1".into()]).unwrap();
+    let config = tls::server_config(pki.serving.as_bytes(), pki.serving_key.as_bytes()).unwrap();
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let (arrived, mut arrives) = tokio::sync::mpsc::channel(1);
+    let answer = std::sync::Arc::new(tokio::sync::Notify::new());
+    let told = answer.clone();
+    let router = axum::Router::new().fallback(move || async move {
+        arrived.send(()).await.unwrap();
+        told.notified().await;
+        "answered"
+    });
+    let stop = tokio_util::sync::CancellationToken::new();
+    let mut serving = tokio::spawn(listener::serve(socket, config, router, stop.clone()));
+    let _silent = tokio::net::TcpStream::connect(address).await.unwrap();
+    let ca = reqwest::Certificate::from_pem(pki.ca.as_bytes()).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
+    let asking = tokio::spawn(client.get(format!("https://{address}/")).send());
+    arrives.recv().await.unwrap();
+    stop.cancel();
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(300), &mut serving).await.is_err(), "one is not answered yet");
+    answer.notify_one();
+    assert_eq!(asking.await.unwrap().unwrap().text().await.unwrap(), "answered");
+    serving.await.unwrap();
+}

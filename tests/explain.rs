@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service, ServiceAccount};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret, Service, ServiceAccount};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use usher::request::User;
 use crate::admission::server::{Webhooks, configmap, configmaps, configure, create, patched};
 
 /// Asks under `/usher/v1/`.
-async fn ask(client: &Client, path: &str) -> Result<Value, kube::core::Status> {
+pub async fn ask(client: &Client, path: &str) -> Result<Value, kube::core::Status> {
     let request = http::Request::get(format!("/usher/v1/{path}")).body(Vec::new()).unwrap();
     match client.request(request).await {
         Ok(answer) => Ok(answer),
@@ -202,7 +202,8 @@ async fn a_denial_names_the_policy_and_its_expression_and_a_refusal_the_missing_
     let client = server.client();
     let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "short"}, "spec": {
         "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]},
-        "validations": [{"expression": "size(object.data) > 0 && object.metadata.name.size() <= 5"}]}});
+        "validations": [{"expression": "size(object.data) > 0 && object.metadata.name.size() <= 5"},
+            {"expression": "object.metadata.name != 'too-long'", "message": "not that one"}]}});
     let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "short-b"},
         "spec": {"policyName": "short", "validationActions": ["Deny"]}});
     let group = "admissionregistration.k8s.io";
@@ -216,7 +217,10 @@ async fn a_denial_names_the_policy_and_its_expression_and_a_refusal_the_missing_
     let steps: Vec<&Value> = hops.iter().flat_map(|hop| hop["steps"].as_array().unwrap()).collect();
     let policy = steps.iter().find(|step| step["name"] == "short" && step["verdict"] == "denied").unwrap_or_else(|| panic!("{told:#}"));
     assert_eq!((&policy["kind"], &policy["detail"]["binding"]), (&json!("policy"), &json!("short-b")));
-    assert_eq!(policy["false"], json!(["object.metadata.name.size() <= 5"]), "the part that was false, and not the part that held");
+    let parts = json!(["object.metadata.name.size() <= 5", "object.metadata.name != 'too-long'"]);
+    assert_eq!(policy["false"], parts, "the part that was false, and not the part that held; and so of every expression");
+    let further = &policy["detail"]["further"][0];
+    assert_eq!((&further["because"], &further["expression"]), (&json!("not that one"), &json!("object.metadata.name != 'too-long'")));
     let values = policy["detail"]["values"].as_array().unwrap_or_else(|| panic!("{policy:#}"));
     assert!(values.contains(&json!({"expression": "object.metadata.name.size()", "value": 8})), "{policy:#}");
     assert!(told["summary"].as_str().unwrap().starts_with("policy short said no in validating admission"), "{told:#}");
@@ -295,6 +299,7 @@ async fn every_revision_is_told_with_its_author_and_can_be_had_back() {
     let revisions = told["revisions"].as_array().unwrap();
     let operations: Vec<_> = revisions.iter().map(|kept| (kept["operation"].as_str().unwrap(), kept["user"].as_str().unwrap())).collect();
     assert_eq!(operations, [("created", "kubernetes-admin"), ("updated", "jane"), ("deleted", "kubernetes-admin")]);
+    assert_eq!(ask(&admin, "history/configmap/settings?limit=1").await.unwrap()["leftOut"], 2, "what is kept and not told is counted");
     assert_eq!((&revisions[1]["manager"], &revisions[1]["verb"]), (&json!("edit"), &json!("patch")));
     assert_eq!(revisions[1]["changes"], json!([{"path": "data.k", "from": "v", "to": "w"}, {"path": "data.new", "to": "1"}]));
 
@@ -387,4 +392,78 @@ async fn a_trace_tells_what_was_refused_also_of_an_object_that_never_was() {
     let told = ask(&client, "trace/cm/wish").await.unwrap();
     assert_eq!(texts(&told).iter().map(|(_, refused)| *refused).collect::<Vec<_>>(), [false, true], "{told}");
     assert_eq!(told["deleted"], true);
+}
+
+#[tokio::test]
+async fn a_conflict_is_part_of_a_trace_and_what_holds_an_object_up_is_its_end() {
+    let server = crate::builder().start().await.unwrap();
+    let client = server.client();
+    let apply = async |manager: &str, value: &str| {
+        let wish = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "data": {"k": value}});
+        configmaps(&client).patch("shared", &PatchParams::apply(manager), &Patch::Apply(wish)).await
+    };
+    apply("alice", "1").await.unwrap();
+    apply("bob", "2").await.unwrap_err();
+    let drawn = text(&client, "trace/cm/shared?all=true&format=text").await;
+    assert!(drawn.contains("patch configmaps/shared ✗ 409 Apply failed with 1 conflict"), "{drawn}");
+    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+    configmaps(&client).patch("shared", &PatchParams::default(), &hold).await.unwrap();
+    configmaps(&client).delete("shared", &DeleteParams::default()).await.unwrap();
+    let drawn = text(&client, "trace/cm/shared?format=text").await;
+    assert!(drawn.ends_with("configmaps/shared is not ready: it is being deleted, and waits for example.com/hold\n"), "{drawn}");
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    configmaps(&client).patch("shared", &PatchParams::default(), &release).await.unwrap();
+    let drawn = text(&client, "trace/cm/shared?all=true&format=text").await;
+    assert!(drawn.contains(": ConfigMap shared removed\n") && drawn.ends_with("configmaps/shared is deleted\n"), "{drawn}");
+}
+
+#[tokio::test]
+async fn a_rollout_that_is_refused_says_why_and_not_a_hundred_times() {
+    let (server, client) = cluster().await;
+    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), "default");
+    let none = serde_json::from_value(json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})).unwrap();
+    quotas.create(&PostParams::default(), &none).await.unwrap();
+    let deployments = deploy(&client, "web").await;
+    wait(|| async { ask(&client, "trace/deploy/web").await.is_ok_and(|told| told["leftOut"].as_u64() > Some(2)) }).await;
+    let told = ask(&client, "trace/deploy/web").await.unwrap();
+    let refused = |told: &Value| told["messages"].as_array().unwrap().iter().filter(|message| message["refused"] == true).count();
+    assert_eq!(refused(&told), 3, "{told:#}");
+    wait(|| async { ask(&client, "trace/deploy/web").await.unwrap()["standing"].as_str().unwrap_or_default().contains("exceeded quota") })
+        .await;
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    ready(&deployments, "web").await;
+    let told = ask(&client, "trace/deploy/web").await.unwrap();
+    assert!(told["readyAfter"].is_i64() && told["standing"].is_null(), "{told:#}");
+    assert_eq!(refused(&told), 3, "what was refused on the way to Ready is part of it: {told:#}");
+    server.components.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_was_removed_with_others_or_evicted_says_so() {
+    let server = crate::builder().start().await.unwrap();
+    let client = server.client();
+    for name in ["one", "two"] {
+        let mut object = configmap("x", name);
+        object["metadata"] = json!({"name": name, "labels": {"group": "both"}});
+        create(&configmaps(&client), object).await.unwrap();
+    }
+    let both = ListParams::default().labels("group=both");
+    configmaps(&client).delete_collection(&DeleteParams::default(), &both).await.unwrap();
+    for name in ["one", "two"] {
+        let told = ask(&client, &format!("explain/cm/{name}")).await.unwrap();
+        assert_eq!(told["verb"], "deletecollection", "{told:#}");
+        let drawn = text(&client, &format!("trace/cm/{name}?format=text")).await;
+        assert!(drawn.contains(&format!("deletecollection configmaps/{name}\n")), "{drawn}");
+        assert!(drawn.contains(&format!("ConfigMap {name} removed\n")), "{drawn}");
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "default", "automountServiceAccountToken": false,
+        "containers": [{"name": "c", "image": "i"}]}});
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    let account = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
+    let _ = accounts.create(&PostParams::default(), &account).await;
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    pods.evict("p", &Default::default()).await.unwrap();
+    let drawn = text(&client, "trace/pod/p?format=text").await;
+    assert!(drawn.lines().nth(1).is_some_and(|first| first.ends_with("create pods/p/eviction")), "{drawn}");
 }

@@ -13,6 +13,7 @@ mod customs;
 mod door;
 mod events;
 mod explain;
+mod hops;
 mod hostile;
 mod identity;
 mod kinds;

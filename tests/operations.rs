@@ -17,6 +17,88 @@ fn ids(list: &Value) -> Vec<String> {
     list["items"].as_array().unwrap().iter().map(|item| item["auditID"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Requests of `crowd`, who is in so many groups.
+fn crowded(numbers: std::ops::Range<usize>, groups: usize) -> String {
+    let one = |number| {
+        let mut event = event(number, "crowd", "get", "/api/v1/namespaces/far/pods/p", 200);
+        event["user"]["groups"] = (0..groups).map(|group| json!(format!("g{group}"))).collect();
+        event
+    };
+    lines(&numbers.map(one).collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn an_expression_that_costs_too_much_is_refused_and_an_answer_that_is_not_all_says_so() {
+    let server = crate::builder().start().await.unwrap();
+    import(&server, crowded(0..3, 300)).await;
+    let groups = "event.user.groups";
+    let filter = format!("user=crowd&filter={groups}.all(a,{groups}.all(b,{groups}.all(c,a%2Bb%2Bc!='')))");
+    for path in ["requests", "stats", "rbac"] {
+        let (code, status) = get(&server, &admin(), &format!("/usher/v1/{path}?{filter}")).await;
+        assert_eq!(code, 400, "{path}: {status}");
+        assert!(status["message"].as_str().unwrap().starts_with("filter: it costs too much"), "{path}: {status}");
+    }
+    // More than are looked at before the first rows are told.
+    import(&server, crowded(3..43, 2)).await;
+    let ask = async |accept: &str| {
+        let request = Request::get(format!("/usher/v1/requests?{filter}")).header("accept", accept);
+        text(send(&server, &admin(), request, Body::empty()).await).await
+    };
+    let answer = ask("application/x-ndjson").await;
+    let told: Vec<Value> = answer.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = told.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert_eq!((kinds.first(), kinds.last()), (Some(&"Event"), Some(&"Status")), "{answer}");
+    let answer = ask("application/json").await;
+    assert!(answer.contains("filter: it costs too much") && serde_json::from_str::<Value>(&answer).is_err(), "{answer}");
+    let request = Request::get(format!("/usher/v1/requests?follow=true&{filter}")).header("accept", "text/event-stream");
+    let mut stream = send(&server, &admin(), request, Body::empty()).await.into_body().into_data_stream();
+    import(&server, crowded(43..44, 300)).await;
+    let piece = stream.next().await.unwrap().unwrap();
+    assert!(piece.starts_with(b"event: error\ndata: {"), "{piece:?}");
+    assert!(stream.next().await.is_none(), "and nothing is told behind it");
+}
+
+#[tokio::test]
+async fn statistics_count_what_an_expression_asks_for() {
+    let server = crate::builder().start().await.unwrap();
+    import(&server, bulk(0..20)).await;
+    let query = "user=bulk&filter=event.objectRef.name.endsWith('5')";
+    let (code, stats) = get(&server, &admin(), &format!("/usher/v1/stats?{query}")).await;
+    assert_eq!((code, &stats["requests"], &stats["users"][0]["requests"]), (200, &json!(2), &json!(2)), "{stats}");
+    assert_eq!(stats["slow"].as_array().unwrap().len(), 2, "{stats}");
+    let (_, stats) = get(&server, &admin(), "/usher/v1/stats?user=bulk&filter=false").await;
+    assert_eq!(stats["requests"], 0);
+}
+
+#[tokio::test]
+async fn several_resources_are_asked_for_at_once_and_those_of_other_clusters_by_their_group() {
+    let server = crate::builder().start().await.unwrap();
+    let uris = ["/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/services/s", "/apis/apps/v1/namespaces/a/deployments/d"];
+    let far = ["/apis/far.example.com/v1/namespaces/a/widgets/w", "/apis/near.example.com/v1/namespaces/a/widgets/w"];
+    let events = uris.iter().chain(&far).enumerate().map(|(n, uri)| event(n, "bulk", "get", uri, 200)).collect::<Vec<_>>();
+    import(&server, lines(&events)).await;
+    for (resource, expected) in [
+        ("po,svc", vec!["imported-1", "imported-0"]),
+        ("deployment", vec!["imported-2"]),
+        ("widgets.far.example.com", vec!["imported-3"]),
+        ("widgets.v1.near.example.com", vec!["imported-4"]),
+        ("widgets", vec!["imported-4", "imported-3"]),
+    ] {
+        let (_, list) = get(&server, &admin(), &format!("/usher/v1/requests?user=bulk&resource={resource}")).await;
+        assert_eq!(ids(&list), expected, "{resource}");
+    }
+    for (query, told) in [
+        ("resource=po,deployments.apps", "resource takes a group with one resource alone"),
+        ("user=a&user=b", "user is given more than once"),
+    ] {
+        for path in ["requests", "stats", "rbac"] {
+            let (code, status) = get(&server, &admin(), &format!("/usher/v1/{path}?{query}")).await;
+            assert_eq!(code, 400, "{path}?{query}");
+            assert!(status["message"].as_str().unwrap().starts_with(told), "{status}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_list_of_requests_comes_in_pages_that_stay_what_they_are_while_others_are_recorded() {
     let server = crate::builder().start().await.unwrap();

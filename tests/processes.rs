@@ -72,3 +72,67 @@ async fn a_deployment_runs_and_only_the_api_server_is_shown_its_logs() {
     assert_eq!(asked_as(Some((&pki.admin, &pki.admin_key))).await, 403);
     assert_eq!(asked_as(Some((&pki.kubelet_client, &pki.kubelet_client_key))).await, 200);
 }
+
+#[test]
+fn settings_that_cannot_be_served_are_refused_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let bad = directory.path().join("bad.yaml");
+    std::fs::write(&bad, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Nonsense}]\n").unwrap();
+    let (data, bad) = (directory.path().join("data"), bad.to_str().unwrap());
+    let log = directory.path().join("logs/audit.log");
+    for wrong in [
+        ["--components", "nonsense"],
+        ["--audit-policy", bad],
+        ["--audit-webhook-config-file", bad],
+        ["--otlp-endpoint", "nonsense"],
+        ["--authorization-mode", "Nonsense"],
+        ["--enable-admission-plugins", "Nonsense"],
+        ["--token-auth-file", "/nonexistent"],
+        ["--listen", "192.0.2.1:1"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
+        command.arg("up").args(wrong).arg("--data-dir").arg(&data).arg("--audit-log").arg(&log);
+        let output = command.env("USHER_LISTEN", "127.0.0.1:0").env("USHER_LOG", "off").output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && told.starts_with("usher: ") && told.lines().count() == 1, "{wrong:?}: {told}");
+        assert!(!data.exists(), "{wrong:?}");
+        assert!(!log.exists() || wrong[0] == "--listen", "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_words_nobody_reads_serves_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (policy, kubeconfig) = (directory.path().join("policy.yaml"), directory.path().join("kubeconfig"));
+    let write =
+        |level: &str| std::fs::write(&policy, format!("{{kind: Policy, apiVersion: audit.k8s.io/v1, rules: [{{level: {level}}}]}}"));
+    write("Metadata").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
+    command.args(["up", "--components", "none", "--store", "memory", "--listen", "127.0.0.1:0", "--audit-log", "-"]);
+    command.arg("--data-dir").arg(directory.path().join("data")).arg("--kubeconfig").arg(&kubeconfig).arg("--audit-policy").arg(&policy);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    let _process = Process(child);
+    let client = async {
+        loop {
+            if let Ok(config) = kube::config::Kubeconfig::read_from(&kubeconfig)
+                && let Ok(config) = kube::Config::from_custom_kubeconfig(config, &Default::default()).await
+            {
+                return kube::Client::try_from(config).unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let client = tokio::time::timeout(Duration::from_secs(30), client).await.expect("it is ready, although it cannot say so");
+    // Whoever reloads says so; if that were the end of it, the second change would not count.
+    for level in ["Request", "RequestResponse"] {
+        write(level).unwrap();
+        let counts = async {
+            let series = format!("apiserver_audit_level_total{{level=\"{level}\"}} 0");
+            while client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap().contains(&series) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), counts).await.expect("the policy counts");
+    }
+}

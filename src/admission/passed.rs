@@ -28,14 +28,15 @@ impl Passed {
         Passed { hop, since: Instant::now(), named: 0, more: Vec::new() }
     }
 
-    /// One whose rules are about such requests and that passed this one over all the same. `detail` makes what else is told of it.
-    pub fn one(&mut self, write: &Write, name: &str, why: impl Into<Cow<'static, str>>, detail: impl FnOnce(&mut Value)) {
+    /// One whose rules are about such requests and that passed this one over all the same, after being looked at `since`. `detail` makes
+    /// what else is told of it.
+    pub fn one(&mut self, write: &Write, name: &str, why: impl Into<Cow<'static, str>>, since: Instant, detail: impl FnOnce(&mut Value)) {
         let why = why.into();
         if self.named < MAX_NAMED {
             self.named += 1;
             let mut told = json!({"because": why});
             detail(&mut told);
-            write.context.trace.step_with(self.hop, name.to_owned(), "skipped", self.since, Some(told));
+            write.context.trace.step_with(self.hop, name.to_owned(), "skipped", since, Some(told));
             return;
         }
         self.many(1, why);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
-use http::{Request, Response};
+use http::{Request, Response, header};
 use serde_json::{Value, json};
 
 use super::options::{DeleteOptions, ListOptions, WriteOptions};
 use super::patch_verb::check_custom_kind;
-use super::representation::{Representation, respond_value};
+use super::representation::{Representation, header_text, respond_value};
 use super::target::Target;
 use super::write::{check_names, replacement};
 use super::{Api, body, compress, strategy};
@@ -17,6 +17,7 @@ use crate::audit::latency::SLOW;
 use crate::object::{Object, meta_mut};
 use crate::registry::Resource;
 use crate::request::{Context, SharedContext};
+use crate::schema::decode::FieldValidation;
 use crate::status::Status;
 
 impl Api {
@@ -107,7 +108,7 @@ impl Api {
             "create" => {
                 let options = WriteOptions::parse(&context, "CreateOptions")?;
                 let bytes = body::read(request_body).await?;
-                let mut object = self.decode_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
+                let mut object = self.read_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
                 let target = Target { options, ..target };
                 check_names(&target, &mut object, true)?;
                 if resource.custom.is_some() {
@@ -119,7 +120,7 @@ impl Api {
             "update" => {
                 let options = WriteOptions::parse(&context, "UpdateOptions")?;
                 let bytes = body::read(request_body).await?;
-                let mut object = self.decode_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
+                let mut object = self.read_object(&context, &parts.headers, &bytes, &resource, options.field_validation)?;
                 if body::resets_owners(&bytes) {
                     meta_mut(&mut object).insert("managedFields".into(), Value::Array(Vec::new()));
                 }
@@ -154,6 +155,26 @@ impl Api {
             }
             _ => Err(Status::method_not_allowed()),
         }
+    }
+
+    /// Hop 05 begins: the object of a body, with its defaults.
+    fn read_object(
+        &self,
+        context: &Context,
+        headers: &http::HeaderMap,
+        bytes: &[u8],
+        resource: &Resource,
+        validation: FieldValidation,
+    ) -> Result<Value, Status> {
+        let since = Instant::now();
+        let read = self.decode_object(context, headers, bytes, resource, validation);
+        let format = match header_text(headers, header::CONTENT_TYPE) {
+            named if named.contains("protobuf") => "protobuf",
+            named if named.contains("yaml") => "YAML",
+            _ => "JSON",
+        };
+        context.trace.step("decode", format, if read.is_ok() { "decoded" } else { "refused" }, since);
+        read
     }
 
     /// One object as the answer. A request that is slow already tells how long that took.

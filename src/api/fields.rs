@@ -92,6 +92,11 @@ struct Noted {
 type Asked = (Value, String);
 
 impl Conversions {
+    /// Whether some are missing yet.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.0.lock().wanted.is_empty()
+    }
+
     fn get(&self, object: &Value, api_version: &str) -> Result<Value, String> {
         if object["apiVersion"] == *api_version {
             return Ok(object.clone());

@@ -211,6 +211,16 @@ pub enum PatchType {
 }
 
 impl PatchType {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PatchType::Json => "JSON patch",
+            PatchType::Merge => "merge patch",
+            PatchType::StrategicMerge => "strategic merge patch",
+            PatchType::Apply => "apply",
+        }
+    }
+
     /// The `Content-Type` that asks for it.
     pub fn media_type(self) -> &'static str {
         match self {

@@ -1,6 +1,8 @@
 //! PATCH: which patch it is, and how it makes the new object of the old one. The patches themselves are in [`super::patch`]
 //! and [`super::apply`].
 
+use std::time::Instant;
+
 use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
@@ -35,9 +37,17 @@ impl Api {
         if kind == PatchType::Apply {
             self.check_applied(&target, &patch.body)?;
         }
-        let make = |old: Option<&Before>| match kind {
-            PatchType::Apply => self.make_applied(&target, old, &patch.body),
-            _ => self.make_patched(&target, old, &patch),
+        let make = |old: Option<&Before>| {
+            let since = Instant::now();
+            let made = match kind {
+                PatchType::Apply => self.make_applied(&target, old, &patch.body),
+                _ => self.make_patched(&target, old, &patch),
+            };
+            // One that waits for a conversion is made again.
+            if made.is_ok() || !target.conversions.is_wanted() {
+                target.context.trace.step("decode", kind.name(), if made.is_ok() { "applied" } else { "refused" }, since);
+            }
+            made
         };
         self.update(&target, &make, kind == PatchType::Apply && target.subresource.is_empty()).await
     }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::negotiate::{self, As, Endpoint, Format, Refusal};
 use super::{Api, convert, protobuf, table, yaml};
 use crate::object::Object;
+use crate::object::list::List;
 use crate::registry::Resource;
 use crate::status::{Details, Status};
 use crate::store::Revision;
@@ -196,7 +197,7 @@ impl Api {
             meta["continue"] = json!("");
         }
         if form.is_stored_form(resource) {
-            return Ok(respond(200, Format::Json, list_body(snapshot, &meta, resource)));
+            return Ok(respond_stored(snapshot, &meta, resource));
         }
         let values = snapshot.objects.iter().map(|object| match resource.is_stored_otherwise() {
             true => convert::to_version(object.to_value(), resource),
@@ -239,50 +240,22 @@ fn list_meta(revision: Revision, next: Option<String>, remaining: Option<usize>)
     meta
 }
 
-/// A list as a stream of pieces, each a concatenation of stored bytes: a long list is never in memory twice.
-fn list_body(snapshot: Snapshot, meta: &Value, resource: &Resource) -> Body {
+/// A list of what is stored. It is in the extensions too: for audit, which need not keep what is sent, nor read what is compressed.
+fn respond_stored(snapshot: Snapshot, meta: &Value, resource: &Resource) -> Response<Body> {
     let head =
         format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[", resource.list_kind, resource.group_version());
-    let whole = resource.custom.is_some();
-    let count = snapshot.objects.len();
-    let items: usize = snapshot.objects.iter().map(|o| if whole { o.json.len() } else { 1 + o.item().len() }).sum();
-    let total = head.len() + items + count.saturating_sub(1) + END.len();
-    let mut objects = snapshot.objects.into_iter().enumerate();
-    let mut piece = move |mut out: Vec<u8>| -> (Vec<u8>, bool) {
-        for (i, object) in objects.by_ref() {
-            if i > 0 {
-                out.push(b',');
-            }
-            if whole {
-                out.extend_from_slice(&object.json);
-            } else {
-                out.push(b'{');
-                out.extend_from_slice(object.item());
-            }
-            if out.len() >= PIECE {
-                return (out, false);
-            }
+    let list = Arc::new(List::new(head, snapshot.objects, resource.custom.is_some()));
+    let body = match list.length() <= PIECE {
+        true => Body::from(list.text()),
+        false => {
+            let pieces = list.clone().pieces(PIECE).map(Ok::<_, std::convert::Infallible>);
+            Body::new(KnownLength { body: Body::from_stream(futures::stream::iter(pieces)), left: list.length() as u64 })
         }
-        out.extend_from_slice(END);
-        (out, true)
     };
-    if total <= PIECE {
-        return Body::from(piece(head.into_bytes()).0);
-    }
-    let (mut first, mut done) = (Some(head.into_bytes()), false);
-    let pieces = std::iter::from_fn(move || {
-        if done {
-            return None;
-        }
-        let (out, last) = piece(first.take().unwrap_or_else(|| Vec::with_capacity(PIECE + 4096)));
-        done = last;
-        Some(Ok::<_, std::convert::Infallible>(Bytes::from(out)))
-    });
-    Body::new(KnownLength { body: Body::from_stream(futures::stream::iter(pieces)), left: total as u64 })
+    let mut response = respond(200, Format::Json, body);
+    response.extensions_mut().insert(list);
+    response
 }
-
-/// What a list ends with.
-const END: &[u8] = b"]}\n";
 
 /// A stream of pieces whose length is known, so that whoever sends it can say it, or decide that it is worth compressing.
 struct KnownLength {

@@ -17,9 +17,7 @@ use super::read::{key, store_error};
 use super::subresource::Answer;
 use super::target::Target;
 use crate::admission::webhook::client::explain;
-use crate::authz::Attributes;
 use crate::object::Object;
-use crate::request::RequestInfo;
 use crate::status::{FieldError, Status};
 
 /// How long a connection may take to come about.
@@ -81,8 +79,7 @@ impl Api {
     async fn stream(&self, target: &Target, headers: &HeaderMap) -> Result<Answer, Status> {
         // Whoever upgrades a GET does what others do by POST, and must be allowed to.
         if target.context.info.verb != "create" {
-            let info = Arc::new(RequestInfo { verb: "create", ..(*target.context.info).clone() });
-            let decision = self.escalation.authorizer.decide(&Attributes { user: target.user.clone(), info }).await;
+            let (_, decision) = self.may_create(target).await;
             if !decision.is_allow() {
                 return Err(Status::forbidden("", "pods", &target.name, decision.reason()));
             }

@@ -1,6 +1,7 @@
 //! What a write is about, and how the steps of the write stack are told of it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -10,6 +11,7 @@ use crate::admission::{Operation, Write};
 use crate::registry::Resource;
 use crate::request::{SharedContext, User};
 use crate::status::{FieldError, Status};
+use crate::validation;
 
 /// What a write is about; everything but the object.
 #[derive(Clone)]
@@ -85,6 +87,24 @@ impl Target {
             fields.remove("force");
         }
         shown
+    }
+
+    /// Hop 05 ends: the object was held against schema and rules. What they found is in the answer, and with a rule the values that
+    /// made it false.
+    pub(super) fn validated(&self, object: &Value, old: Option<&Value>, errors: &[FieldError], since: Instant) {
+        let trace = &self.context.trace;
+        if errors.is_empty() {
+            return trace.step("schema", "validation", "valid", since);
+        }
+        let mut broken = validation::broken_rules(&self.resource, object, old, errors);
+        let detail = (!broken.is_empty()).then(|| {
+            let mut first = broken.remove(0);
+            if !broken.is_empty() {
+                first["further"] = broken.into();
+            }
+            first
+        });
+        trace.step_with("schema", "validation", "refused", since, detail);
     }
 
     /// The error of an object that is not there.

@@ -12,7 +12,7 @@ use super::strategy::{self, Phase};
 use super::target::Target;
 use super::{Api, fields};
 use crate::admission::Operation;
-use crate::authz::{self, Attributes};
+use crate::authz::{self, Attributes, Decision, Explained};
 use crate::object::{self, Object, meta, meta_mut};
 use crate::registry::Resource;
 use crate::request::{RequestInfo, Wrote};
@@ -99,7 +99,9 @@ impl Api {
         strategy::prepare_for_create(self, &resource, &target.user, &mut object).await?;
         // As on a real server, before validation: who may not hand on a right hears that and not how to write it.
         self.escalation.check(&target.user, &target.context.info, None, &object).await?;
+        let since = Instant::now();
         let errors = validation::create(&resource, &object);
+        target.validated(&object, None, &errors, since);
         if !errors.is_empty() {
             strategy::release(self, &resource, &object);
             return Err(target.invalid(meta(&object, "name"), errors));
@@ -187,9 +189,23 @@ impl Api {
 
     /// Whoever makes an object by an update or an apply needs the right to create it as well.
     async fn check_may_create(&self, target: &Target) -> Result<(), Status> {
+        let (attributes, decision) = self.may_create(target).await;
+        authz::verdict(&attributes, &decision)
+    }
+
+    /// Hop 03 once more: whether who asks may also do this by the verb `create`.
+    pub(super) async fn may_create(&self, target: &Target) -> (Attributes, Decision) {
+        let since = Instant::now();
         let info = Arc::new(RequestInfo { verb: "create", ..(*target.context.info).clone() });
         let attributes = Attributes { user: target.user.clone(), info };
-        authz::verdict(&attributes, &self.reviews.authorizer.decide(&attributes).await)
+        let Explained { decision, by, mut detail } = self.reviews.authorizer.explain(&attributes).await;
+        detail.insert("verb".to_owned(), "create".into());
+        if !decision.reason().is_empty() {
+            detail.insert("because".to_owned(), decision.reason().into());
+        }
+        let verdict = if decision.is_allow() { "allowed" } else { "denied" };
+        target.context.trace.step_with("authorize", by, verdict, since, Some(detail.into()));
+        (attributes, decision)
     }
 
     /// One try on what is stored; `None` if somebody else was quicker.
@@ -225,7 +241,9 @@ impl Api {
         }
         strategy::prepare_for_update(self, resource, phase, &before, &mut new).await?;
         self.escalation.check(&target.user, &target.context.info, Some(&before), &new).await?;
+        let since = Instant::now();
         let errors = validation::update(resource, &target.subresource, &new, &before);
+        target.validated(&new, Some(&before), &errors, since);
         if !errors.is_empty() {
             strategy::settle(self, resource, &before, &new, false);
             return Err(target.invalid(&target.name, errors));

@@ -1,10 +1,10 @@
 //! A CEL expression over `event`, with the knowledge of what it reads: a million events are answered in seconds only if what nobody asks
 //! about is not made.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
-use usher_cel::{Activation, Budget, Environment, Program, Reads, Type};
+use usher_cel::{Activation, Budget, Environment, PER_CALL_LIMIT, Program, Reads, Type};
 
 /// The variable that stands for the event.
 const EVENT: &str = "event";
@@ -47,6 +47,7 @@ const PARTS: [(&str, &[&str]); 5] = [
 pub struct Expression {
     program: Arc<Program>,
     reads: Arc<Reads>,
+    gave_up: Arc<OnceLock<String>>,
 }
 
 impl Expression {
@@ -69,7 +70,7 @@ impl Expression {
                 unknown(part, &format!("event.{name}"), fields)?;
             }
         }
-        Ok(Expression { program: Arc::new(program), reads: Arc::new(reads) })
+        Ok(Expression { program: Arc::new(program), reads: Arc::new(reads), gave_up: Arc::default() })
     }
 
     /// The text.
@@ -77,11 +78,29 @@ impl Expression {
         self.program.source()
     }
 
-    /// Whether an event is one of those. One for which the expression fails, because a field is not there, is not.
+    /// Whether an event is one of those. One for which the expression fails, because a field is not there, is not. One that it costs
+    /// too much for, or of which it says neither true nor false, ends the asking: see [`Expression::gave_up`].
     pub fn holds(&self, event: &Value) -> bool {
+        if self.gave_up.get().is_some() {
+            return false;
+        }
         let activation = Activation::new().bind(EVENT, event);
-        let evaluated = self.program.evaluate(&activation, &mut Budget::default());
-        evaluated.is_ok_and(|evaluated| evaluated.value.as_bool() == Some(true))
+        let why = match self.program.evaluate(&activation, &mut Budget::default()) {
+            Ok(evaluated) => match evaluated.value.as_bool() {
+                Some(holds) => return holds,
+                None => "it gives something else than true or false".to_owned(),
+            },
+            Err(error) if error.is_cancelled() => format!("it costs too much, more than {PER_CALL_LIMIT} for one event"),
+            Err(_) => return false,
+        };
+        // Whoever was first has said it.
+        let _ = self.gave_up.set(why);
+        false
+    }
+
+    /// Why no more events are asked about, if that is so: what follows from the rest would be half an answer.
+    pub fn gave_up(&self) -> Option<&str> {
+        self.gave_up.get().map(String::as_str)
     }
 
     /// What it reads of an event.
@@ -98,6 +117,20 @@ mod tests {
     fn an_expression_that_cannot_be_true_or_false_is_refused() {
         assert!(Expression::compile("event.verb == ").is_err());
         assert!(Expression::compile("1 + 1").unwrap_err().contains("not bool"));
+    }
+
+    #[test]
+    fn one_that_fails_is_no_match_and_one_that_costs_too_much_or_is_no_answer_is_told() {
+        let event = serde_json::json!({"verb": "get", "user": {"groups": (0..400).map(|n| n.to_string()).collect::<Vec<_>>()}});
+        let missing = Expression::compile("event.requestObject.spec.x == 1").unwrap();
+        assert_eq!((missing.holds(&event), missing.gave_up()), (false, None));
+        let groups = "event.user.groups";
+        let costly = Expression::compile(&format!("{groups}.all(a, {groups}.all(b, {groups}.all(c, a + b + c != '')))")).unwrap();
+        assert!(!costly.holds(&event) && costly.gave_up().unwrap().starts_with("it costs too much"));
+        let few = serde_json::json!({"user": {"groups": ["a"]}});
+        assert!(!costly.holds(&few), "half an answer is none");
+        let odd = Expression::compile("event.verb").unwrap();
+        assert!(!odd.holds(&event) && odd.gave_up().unwrap().contains("true or false"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::Event;
+use super::event::ObjectReference;
 
 /// Something that looked at a request during admission, and what it said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,9 +74,13 @@ fn text(value: &Value, key: &str) -> String {
 }
 
 impl Event {
-    /// `allow` or `forbid`; empty where authorisation was not reached.
+    /// `allow` or `forbid`, also of who may not be somebody else; empty where nobody was asked.
     pub fn decision(&self) -> &str {
-        self.annotations.get("authorization.k8s.io/decision").map_or("", String::as_str)
+        match self.annotations.get("authorization.k8s.io/decision") {
+            Some(decision) => decision,
+            None if self.may_not_impersonate().is_some() => "forbid",
+            None => "",
+        }
     }
 
     /// Whether it takes the right to create besides that of the verb: an update or an apply that makes the object does, and so does a
@@ -89,11 +94,39 @@ impl Event {
         }
     }
 
-    /// Whether an update or an apply was allowed, and to create what it was to make was not; only the answer tells.
+    /// Whether an update, an apply or a stream by GET was allowed, and to create what it was to make was not. Of an event of another
+    /// server only the answer tells; that of a stream names no reason.
     pub fn may_not_create(&self) -> bool {
         let (Some(object), Some(status)) = (&self.object_ref, &self.response_status) else { return false };
         let told = || format!("User {:?} cannot create resource {:?}", self.effective_user().username, object.resource);
-        status.code == 403 && matches!(&*self.verb, "patch" | "update") && status.message.contains(&told())
+        let steps = self.trace.iter().flat_map(|story| &story.steps);
+        let was_denied = || steps.clone().any(|step| step.hop == "authorize" && step.verdict == "denied");
+        let no_reason = || status.message.strip_suffix(": ").unwrap_or(&status.message).ends_with(" is forbidden");
+        status.code == 403
+            && self.decision() != "forbid"
+            && match (&*self.verb, object.resource.as_str(), object.subresource.as_str()) {
+                ("patch" | "update", ..) => status.message.contains(&told()),
+                ("get", "pods", "exec" | "attach" | "portforward") => was_denied() || no_reason(),
+                _ => false,
+            }
+    }
+
+    /// The right to impersonate that was missing, its verb and what it is about, where that is why the request was refused: only the
+    /// answer tells. What the request itself was about was never asked.
+    pub fn may_not_impersonate(&self) -> Option<(String, ObjectReference)> {
+        let status = self.response_status.as_ref().filter(|status| status.code == 403 && self.impersonated_user.is_none())?;
+        let (_, told) = status.message.split_once(&format!("User {:?} cannot ", self.user.username))?;
+        let (verb, told) = told.split_once(" resource ").filter(|(verb, _)| verb.starts_with("impersonate"))?;
+        let quoted = |before: &str| Some(told.split_once(before)?.1.split_once('"')?.0.to_owned());
+        let details = status.details.as_ref().unwrap_or(&Value::Null);
+        let object = ObjectReference {
+            resource: quoted("\"")?,
+            api_group: quoted("in API group \"")?,
+            namespace: quoted("in the namespace \"").unwrap_or_default(),
+            name: text(details, "name"),
+            ..ObjectReference::default()
+        };
+        Some((verb.to_owned(), object))
     }
 
     /// How long the request took up to this stage, in microseconds.
@@ -152,6 +185,31 @@ mod tests {
         assert_eq!(creates("update", "", 403, refused), (true, true));
         assert_eq!(creates("create", "", 403, refused), (false, false), "its own verb says it");
         assert_eq!(creates("patch", "", 403, "a policy says no"), (false, false));
+        assert_eq!(creates("get", "exec", 403, "pods \"a\" is forbidden: "), (true, true), "a stream's refusal gives no reason");
+        assert_eq!(creates("get", "exec", 403, "pods \"a\" is forbidden: no shells here"), (true, false), "a policy's does");
+    }
+
+    #[test]
+    fn who_may_not_impersonate_is_told_by_the_answer() {
+        let refused = |message: &str, details: Value| {
+            let event: Event = serde_json::from_value(serde_json::json!({"verb": "list", "user": {"username": "imp"},
+                "responseStatus": {"metadata": {}, "code": 403, "message": message, "details": details}}))
+            .unwrap();
+            assert_eq!(event.decision() == "forbid", event.may_not_impersonate().is_some());
+            event.may_not_impersonate().map(|(verb, object)| [verb, object.api_group, object.resource, object.namespace, object.name])
+        };
+        let users = "users \"bob\" is forbidden: User \"imp\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope";
+        let found = refused(users, serde_json::json!({"name": "bob", "kind": "users"}));
+        assert_eq!(found, Some(["impersonate", "", "users", "", "bob"].map(str::to_owned)));
+        let account = "serviceaccounts \"b\" is forbidden: User \"imp\" cannot impersonate resource \"serviceaccounts\" in API group \"\" in the namespace \"a\"";
+        let found = refused(account, serde_json::json!({"name": "b", "kind": "serviceaccounts"}));
+        assert_eq!(found, Some(["impersonate", "", "serviceaccounts", "a", "b"].map(str::to_owned)));
+        let constrained =
+            "pods is forbidden: User \"imp\" cannot impersonate-on:user-info:list resource \"pods\" in API group \"\" at the cluster scope";
+        let found = refused(constrained, serde_json::json!({"kind": "pods"}));
+        assert_eq!(found, Some(["impersonate-on:user-info:list", "", "pods", "", ""].map(str::to_owned)));
+        let own = "pods is forbidden: User \"imp\" cannot list resource \"pods\" in API group \"\" at the cluster scope";
+        assert_eq!(refused(own, Value::Null), None);
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub struct Filter {
     pub user: Option<String>,
     /// The verb, or several with commas between them.
     pub verb: Option<String>,
-    /// The resource's plural, with `/subresource` where one is meant, `*` for any as an audit policy has it.
+    /// The resource's plural, with `/subresource` where one is meant, `*` for any as an audit policy has it; or several with commas
+    /// between them.
     pub resource: Option<String>,
     /// The resource's group.
     pub group: Option<String>,
@@ -120,6 +121,11 @@ impl Filter {
             })
     }
 
+    /// Why its expression gave up, if it did: what was found by then is not all.
+    pub fn gave_up(&self) -> Option<String> {
+        self.expression.as_ref().and_then(Expression::gave_up).map(|why| format!("filter: {why}"))
+    }
+
     /// The same without the expression.
     pub fn matches_fields(&self, event: &Event) -> bool {
         fn is(asked: &Option<String>, found: &str) -> bool {
@@ -161,16 +167,26 @@ pub fn any_verb(asked: &str, verb: &str) -> bool {
     asked.split(',').any(|asked| asked.trim() == verb)
 }
 
-/// Whether a resource is meant, as the rules of an audit policy mean it: `pods` is not its subresources, `pods/*` is all of them,
-/// `*/status` that of everything, `*` everything.
+/// Whether a resource is one of those that are meant, as the rules of an audit policy mean them: `pods` is not its subresources,
+/// `pods/*` is all of them, `*/status` that of everything, `*` everything.
 pub fn is_resource(asked: &str, found: &str) -> bool {
     let (resource, subresource) = found.split_once('/').unwrap_or((found, ""));
-    match asked.split_once('/') {
+    asked.split(',').map(str::trim).any(|asked| match asked.split_once('/') {
         _ if found.is_empty() => asked.is_empty(),
         None if asked == "*" => true,
         None => asked == found,
         Some((wanted, part)) => (wanted == "*" || wanted == resource) && (part == subresource || (part == "*" && !subresource.is_empty())),
-    }
+    })
+}
+
+/// A resource with its group, as kubectl writes it: `widgets.example.com`, `widgets.v1.example.com`, `pods.v1`. Of what has no dot the
+/// group is not said.
+pub fn with_group(word: &str) -> (String, Option<String>) {
+    let (name, subresource) = word.split_once('/').map_or((word, String::new()), |(name, part)| (name, format!("/{part}")));
+    let Some((resource, rest)) = name.split_once('.') else { return (word.to_owned(), None) };
+    let (first, behind) = rest.split_once('.').unwrap_or((rest, ""));
+    let is_version = first.strip_prefix('v').is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()));
+    (format!("{resource}{subresource}"), Some(if is_version { behind } else { rest }.to_owned()))
 }
 
 /// `403`, `4xx` or `400-499`.
@@ -293,5 +309,19 @@ mod tests {
         assert!(is_resource("pods", "pods") && !is_resource("pods", "pods/log"));
         assert!(is_resource("pods/*", "pods/log") && !is_resource("pods/*", "pods"));
         assert!(is_resource("*/log", "pods/log") && is_resource("*", "pods/log") && !is_resource("*", ""));
+        assert!(is_resource("services, pods/log", "pods/log") && !is_resource("services,pods", "pods/log"));
+    }
+
+    #[test]
+    fn a_resource_that_is_not_served_here_is_taken_apart_as_kubectl_writes_it() {
+        for (word, resource, group) in [
+            ("widgets", "widgets", None),
+            ("widgets.example.com", "widgets", Some("example.com")),
+            ("widgets.v1beta1.example.com/status", "widgets/status", Some("example.com")),
+            ("pods.v1", "pods", Some("")),
+            ("virtualservices.vendor.io", "virtualservices", Some("vendor.io")),
+        ] {
+            assert_eq!(with_group(word), (resource.to_owned(), group.map(str::to_owned)), "{word}");
+        }
     }
 }

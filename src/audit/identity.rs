@@ -3,8 +3,8 @@
 
 use super::Event;
 use super::event::{ObjectReference, UserInfo};
-use super::redact::{self, MASK};
-use super::web_tokens;
+use super::redact::MASK;
+use super::{named, web_tokens};
 
 /// No token is shorter than this, and hardly any name is longer.
 const SHORTEST: usize = 32;
@@ -24,9 +24,9 @@ fn user(user: &mut UserInfo) {
     [&mut user.username, &mut user.uid].into_iter().chain(&mut user.groups).for_each(text);
     for (key, values) in &mut user.extra {
         let own = key.starts_with(OWN);
-        let secret = !own && redact::is_credential(key);
+        let secret = !own && named::is_credential(key);
         for value in values {
-            match secret || !own && redact::is_authorization(value) {
+            match secret || !own && named::is_authorization(value) {
                 true => *value = MASK.to_owned(),
                 false => text(value),
             }

@@ -29,6 +29,11 @@ impl Json {
         &self.0
     }
 
+    /// The text, to be kept.
+    pub fn shared(&self) -> &Bytes {
+        &self.0
+    }
+
     /// What it says.
     pub fn value(&self) -> Option<Value> {
         serde_json::from_slice(&self.0).ok()
@@ -37,10 +42,11 @@ impl Json {
 
 impl From<&Value> for Json {
     fn from(value: &Value) -> Json {
-        match value.get("kind").is_some_and(|kind| kind == "Status") {
-            true => Json(serde_json::to_vec(&in_order::status(value)).unwrap_or_default().into()),
-            false => Json(value.to_string().into()),
-        }
+        let text = match value.get("kind").is_some_and(|kind| kind == "Status") {
+            true => serde_json::to_vec(&in_order::status(value)),
+            false => serde_json::to_vec(value),
+        };
+        Json(text.unwrap_or_default().into())
     }
 }
 

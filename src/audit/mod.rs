@@ -15,6 +15,7 @@ mod in_order;
 mod json;
 pub mod latency;
 mod lines;
+mod named;
 mod notation;
 pub mod otlp;
 pub mod permissions;
@@ -28,6 +29,7 @@ pub mod redact;
 pub mod sink;
 mod source;
 pub mod story;
+pub mod under_way;
 mod web_tokens;
 pub mod what_if;
 

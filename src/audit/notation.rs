@@ -1,5 +1,5 @@
-//! Bytes as a sentence may quote them: in base64 of either alphabet and wherever it begins, in hexadecimal digits with or without
-//! something between them, in decimal numbers, and as a URL writes them. Whoever looks for bytes is shown what each of them stands for.
+//! Bytes as a sentence may quote them: in base64 and base32 of either alphabet and wherever it begins, in hexadecimal digits with or
+//! without something between them, in decimal numbers, and as a URL writes them. Whoever looks for bytes is shown what each of them stands for.
 
 use std::ops::Range;
 
@@ -32,7 +32,8 @@ pub fn mask(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
         return;
     }
     for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
-        if in_base64(&text[run.clone()], &tells) || in_digits(&text[run.clone()], &tells) {
+        let told = &text[run.clone()];
+        if in_base64(told, &tells) || in_digits(told, &tells) || in_base32(told, &tells) {
             let padding = text[run.end..].bytes().take_while(|byte| *byte == b'=').count();
             text.replace_range(run.start..run.end + padding, MASK);
         }
@@ -54,7 +55,8 @@ pub fn mask(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
     }
 }
 
-fn in_base64(run: &str, tells: impl Fn(&[u8]) -> bool) -> bool {
+/// Whether letters of base64 stand for bytes that tell something; of which nobody says where the first group begins.
+pub fn in_base64(run: &str, tells: impl Fn(&[u8]) -> bool) -> bool {
     let standard = run.replace('-', "+").replace('_', "/");
     (0..4).any(|skipped| {
         let part = standard.get(skipped..).unwrap_or_default();
@@ -67,6 +69,29 @@ fn in_base64(run: &str, tells: impl Fn(&[u8]) -> bool) -> bool {
 fn in_digits(run: &str, tells: impl Fn(&[u8]) -> bool) -> bool {
     let words = run.split(|letter: char| !letter.is_ascii_hexdigit()).filter(|word| word.len() >= 2 * SHORTEST);
     words.flat_map(|word| [word, &word[1..]]).any(|word| tells(&bytes_of(word).collect::<Vec<u8>>()))
+}
+
+/// Letters of either alphabet, large or small, of which nobody says with which the first group begins.
+fn in_base32(run: &str, tells: impl Fn(&[u8]) -> bool) -> bool {
+    let usual = |letter: u8| match letter.to_ascii_uppercase() {
+        letter @ b'A'..=b'Z' => Some(letter - b'A'),
+        letter @ b'2'..=b'7' => Some(letter - b'2' + 26),
+        _ => None,
+    };
+    let extended_hex = |letter: u8| (letter as char).to_digit(32).map(|digit| digit as u8);
+    let alphabets: [&dyn Fn(u8) -> Option<u8>; 2] = [&usual, &extended_hex];
+    alphabets.iter().any(|value| {
+        let words = run.as_bytes().split(|letter| value(*letter).is_none()).filter(|word| word.len() >= 13);
+        words.flat_map(|word| (0..8).map(move |skipped| &word[skipped..])).any(|word| tells(&bytes_of_32(word, value)))
+    })
+}
+
+fn bytes_of_32(letters: &[u8], value: impl Fn(u8) -> Option<u8>) -> Vec<u8> {
+    let groups = letters.chunks(8).map(|group| {
+        let bits = group.iter().fold(0_u64, |bits, letter| bits << 5 | u64::from(value(*letter).unwrap_or_default()));
+        (bits << (64 - 5 * group.len()), group.len() * 5 / 8)
+    });
+    groups.flat_map(|(bits, length)| bits.to_be_bytes().into_iter().take(length)).collect()
 }
 
 fn bytes_of(digits: &str) -> impl Iterator<Item = u8> {
@@ -118,6 +143,9 @@ mod tests {
             ("no: &#99;&#111;&#114;&#114;&#101;&#99;&#116;&#32;&#104;&#111;&#114;&#115;&#101;", "no: &#[redacted];"),
             ("no 403, [99 111 114 114 101 99 116 32 104 111 114 115 101]", "no 403, [[redacted]]"),
             ("no: Y29ycmVjdCBob3JzZQ== it is", "no: [redacted] it is"),
+            ("no: MNXXE4TFMN2CA2DPOJZWK=== it is", "no: [redacted] it is"),
+            ("no: xymnxxe4tfmn2ca2dpojzwk", "no: [redacted]"),
+            ("no: CDNN4SJ5CDQ20Q3FE9PMA===", "no: [redacted]"),
         ] {
             assert_eq!(masked(told), rest, "{told}");
         }

@@ -89,6 +89,11 @@ impl<T> Queue<T> {
         self.filled.notify_all();
     }
 
+    /// Whether it takes no more items.
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Waits until everything that has been added so far has been dealt with.
     pub async fn drained(&self) {
         let pushed = self.state.lock().pushed;

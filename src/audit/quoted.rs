@@ -106,6 +106,8 @@ impl Secrets {
         for item in value["items"].as_array().into_iter().flatten() {
             self.search(item, secret);
         }
+        let parts = value.as_object().into_iter().flatten().filter(|(key, _)| *key != "items").map(|(_, part)| part);
+        parts.chain(value.as_array().into_iter().flatten()).for_each(|part| self.search(part, false));
     }
 
     fn collect(&mut self, value: &Value) {

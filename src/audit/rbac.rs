@@ -62,8 +62,18 @@ impl Usage {
         if event.code() == 401 {
             return;
         }
+        let impersonation = event.may_not_impersonate();
         let denied = event.decision() == "forbid" || event.may_not_create();
         if self.options.only_allowed && denied {
+            return;
+        }
+        // Whoever may not be somebody else asked for nothing of their own.
+        if let Some((verb, object)) = impersonation {
+            if event.user.username == self.user {
+                self.groups.extend(event.user.groups.iter().cloned());
+                let name = Some(object.name).filter(|name| !name.is_empty());
+                self.used(&object.namespace, (object.api_group, object.resource), &verb, name);
+            }
             return;
         }
         if event.user.username == self.user
@@ -97,7 +107,7 @@ impl Usage {
         let namespace = if object.resource == "namespaces" { "" } else { object.namespace.as_str() };
         let name = match &*event.verb {
             "create" | "deletecollection" => None,
-            "list" | "watch" => named_by_selector(&event.request_uri).filter(|name| *name == object.name || object.name.is_empty()),
+            "list" | "watch" => named(&event.request_uri).filter(|name| *name == object.name || object.name.is_empty()),
             _ => Some(object.name.clone()).filter(|name| !name.is_empty()),
         };
         let target = (object.api_group.clone(), resource);
@@ -254,9 +264,9 @@ fn path_rules(paths: &BTreeMap<String, BTreeSet<String>>) -> Vec<Value> {
     alike.into_iter().map(|(verbs, paths)| json!({"nonResourceURLs": paths, "verbs": verbs})).collect()
 }
 
-/// The one object that a list or a watch was about.
-fn named_by_selector(uri: &str) -> Option<String> {
-    let (path, query) = uri.split_once('?')?;
+/// The one object that a list or a watch was about: by its selector, or by the old path of a watch.
+fn named(uri: &str) -> Option<String> {
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     Some(parse("GET", path, query).name).filter(|name| !name.is_empty())
 }
 
@@ -295,13 +305,18 @@ fn is_default_review(group: &str, resource: &str) -> bool {
     )
 }
 
-/// A name for roles made of a user's: what a DNS label can hold.
+/// A name for roles made of a user's: what a DNS label can hold, and none of a role that every cluster has, which would be written
+/// over and then bound.
 pub fn role_name(user: &str) -> String {
     let user = user.strip_prefix("system:serviceaccount:").unwrap_or(user);
     let letters = user.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' });
     let name: String = letters.take(63).collect();
     let name = name.trim_matches('-');
-    if name.is_empty() { "audited".into() } else { name.into() }
+    match name {
+        "" => "audited".into(),
+        "admin" | "cluster-admin" | "edit" | "view" => format!("audited-{name}"),
+        name => name.into(),
+    }
 }
 
 #[cfg(test)]
@@ -339,6 +354,7 @@ mod tests {
                 ("create", "/api/v1/namespaces/default/pods", 201),
                 ("list", "/api/v1/namespaces/default/secrets?limit=500", 200),
                 ("watch", "/api/v1/namespaces/default/configmaps?watch=1&fieldSelector=metadata.name%3Dca", 200),
+                ("watch", "/api/v1/watch/namespaces/default/secrets/tls", 200),
                 ("deletecollection", "/api/v1/namespaces/default/events", 200),
                 ("create", "/api/v1/namespaces/default/pods/web/exec", 101),
                 ("get", "/api/v1/namespaces/default/pods/web/log", 200),
@@ -354,6 +370,7 @@ mod tests {
                 "namespace default: get pods/log web",
                 "namespace default: list secrets",
                 "namespace default: watch configmaps ca",
+                "namespace default: watch secrets tls",
             ]
         );
     }
@@ -485,6 +502,29 @@ mod tests {
         assert_eq!(of("jane"), ["cluster: impersonate groups dev", "cluster: impersonate users joe"]);
         assert_eq!(of("joe"), ["namespace default: get pods web"]);
         assert!(of("ann").is_empty());
+    }
+
+    #[test]
+    fn whoever_may_not_be_somebody_else_needs_that_and_nothing_of_what_was_asked() {
+        let mut event = event("list", "/api/v1/namespaces/default/pods", 403);
+        let told = "users \"bob\" is forbidden: User \"jane\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope";
+        if let Some(status) = &mut event.response_status {
+            (status.message, status.details) = (told.into(), Some(json!({"name": "bob", "kind": "users"})));
+        }
+        let of = |user: &str, only_allowed: bool| {
+            let mut usage = Usage::of(user, Options { only_allowed, ..Options::default() });
+            usage.see(&event);
+            permissions(&usage.roles("x")).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(of("jane", false), ["cluster: impersonate users bob"]);
+        assert!(of("jane", true).is_empty() && of("bob", false).is_empty());
+    }
+
+    #[test]
+    fn the_role_of_somebody_is_never_one_that_every_cluster_has() {
+        for (user, name) in [("admin", "audited-admin"), ("View", "audited-view"), ("jane@x", "jane-x"), ("::", "audited")] {
+            assert_eq!(role_name(user), name);
+        }
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What the request path hands to the recorder, and how an event is made of it. A [`Record`] costs a handful of reference counts;
 //! everything that allocates, decodes or formats happens here, on the recorder's thread.
 
+use std::io::Read;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use flate2::read::GzDecoder;
 use http::{HeaderValue, Uri};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -14,7 +16,8 @@ use serde_json::{Map, Value};
 use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
 use super::policy::Scope;
 use super::quoted::Secrets;
-use super::{Event, Json, Level, Stage, Story, identity, latency, redact, source};
+use super::{Event, Json, Level, Stage, Story, identity, latency, named, redact, source};
+use crate::object::list::List;
 use crate::request::{Body, Context, RequestInfo, SharedContext, User};
 use crate::status::Status;
 
@@ -109,7 +112,7 @@ impl Arrival {
             kind: "Event".into(),
             api_version: "audit.k8s.io/v1".into(),
             audit_id: context.audit_id.to_string(),
-            request_uri: redact::uri(&self.uri),
+            request_uri: named::uri(&self.uri),
             verb: match context.info.special_verb.as_str() {
                 "" => context.info.verb.into(),
                 unknown => unknown.to_owned().into(),
@@ -148,6 +151,10 @@ pub struct Captured {
     pub content_type: Option<HeaderValue>,
     /// Its bytes.
     pub pieces: Vec<Bytes>,
+    /// The list that it is; then there are no pieces.
+    pub list: Option<Arc<List>>,
+    /// Whether its bytes are compressed.
+    pub gzip: bool,
     /// Whether it was too large to be kept.
     pub too_large: bool,
     /// Whether nobody saw its end: the client went away, or knew by its length that this was all.
@@ -155,8 +162,17 @@ pub struct Captured {
 }
 
 impl Captured {
+    /// A list that is answered.
+    pub fn of_list(list: &Arc<List>, most: usize) -> Self {
+        let too_large = list.length() > most;
+        Captured { list: Some(list.clone()).filter(|_| !too_large), too_large, ..Captured::default() }
+    }
+
     /// Adds a piece; a body that exceeds `most` bytes is not kept at all.
     pub fn add(&mut self, piece: &Bytes, most: usize) {
+        if self.list.is_some() {
+            return;
+        }
         if self.too_large || self.len() + piece.len() > most {
             self.too_large = true;
             self.pieces = Vec::new();
@@ -167,12 +183,26 @@ impl Captured {
 
     /// How many bytes it holds.
     pub fn len(&self) -> usize {
-        self.pieces.iter().map(Bytes::len).sum()
+        self.list.as_ref().map_or(0, |list| list.length()) + self.pieces.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.pieces.iter().all(Bytes::is_empty)
+    }
+
+    /// What it says, whatever it was sent as; `None` if that is more than `most` bytes.
+    fn text(&self, most: usize) -> Option<Bytes> {
+        if let Some(list) = &self.list {
+            return Some(list.text());
+        }
+        if !self.gzip {
+            return Some(self.bytes());
+        }
+        let mut text = Vec::new();
+        let read = GzDecoder::new(&*self.bytes()).take(most as u64 + 1).read_to_end(&mut text);
+        // What breaks off says nothing.
+        (text.len() <= most).then(|| read.map_or_else(|_| Bytes::new(), |_| text.into()))
     }
 
     fn bytes(&self) -> Bytes {
@@ -288,11 +318,14 @@ impl Record {
             return Some(Json::from(&status));
         }
         let captured = self.response.as_ref()?;
-        if captured.too_large {
+        let Some(bytes) = captured.text(LARGEST_BODY).filter(|_| !captured.too_large) else {
             event.annotations.insert(TRUNCATED.into(), "true".into());
             return None;
+        };
+        // An answer without a body has a type all the same: that nothing has changed, say.
+        if bytes.trim_ascii().is_empty() {
+            return None;
         }
-        let bytes = captured.bytes();
         let mut value = match captured.content_type() {
             json if json.starts_with("application/json") => match is_fit(context, scope, &bytes) {
                 true if captured.cut_off => return Json::checked(bytes),
@@ -393,6 +426,7 @@ impl Ending {
 fn agent(text: &str) -> String {
     let mut text = text.to_owned();
     redact::credentials_in(&mut text);
+    named::mask_authorization(&mut text);
     if text.len() <= LONGEST_AGENT {
         return text;
     }

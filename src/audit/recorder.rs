@@ -16,6 +16,7 @@ use super::policy::Policy;
 use super::queue::Queue;
 use super::record::{Bodies, Record};
 use super::sink::{self, Outlet};
+use super::under_way::UnderWay;
 use super::{Archive, Event, Level, Stage};
 use crate::authn::reload;
 
@@ -64,6 +65,8 @@ pub struct Settings {
 pub struct Audit {
     /// Every event with the story of its request.
     pub archive: Arc<Archive>,
+    /// The requests that are not over yet.
+    pub under_way: UnderWay,
     policy: Arc<ArcSwap<Policy>>,
     shared: Arc<Shared>,
     otlp: Option<Arc<Exporter>>,
@@ -101,13 +104,11 @@ impl Audit {
                 Some(reload::file(path, take).map_err(|why| refusal(path, &why))?)
             }
         };
-        let mut outlets = Vec::new();
-        if let Some(log) = &settings.log {
-            outlets.push(sink::log::open(log)?);
-        }
-        if let Some(webhook) = &settings.webhook {
-            outlets.push(sink::webhook::open(webhook)?);
-        }
+        // The log last, because it alone is made: nothing is where the rest is wrong.
+        let webhook = settings.webhook.as_ref().map(sink::webhook::open).transpose()?;
+        let otlp = settings.otlp_endpoint.as_deref().map(Exporter::start).transpose()?.map(Arc::new);
+        let log = settings.log.as_ref().map(sink::log::open).transpose()?;
+        let outlets = log.into_iter().chain(webhook).collect();
         let shared = Arc::new(Shared {
             queue: Queue::new(MOST, MOST_BYTES, ENOUGH),
             outlets,
@@ -115,13 +116,12 @@ impl Audit {
             events: AtomicU64::new(0),
             levels: Default::default(),
         });
-        let otlp = settings.otlp_endpoint.as_deref().map(Exporter::start).transpose()?.map(Arc::new);
         let worker = Worker { shared: shared.clone(), policy: policy.clone(), archive: archive.clone(), bodies, otlp: otlp.clone() };
         let thread = std::thread::Builder::new()
             .name("audit".into())
             .spawn(move || worker.run())
             .map_err(|error| format!("cannot start the recorder: {error}"))?;
-        Ok(Audit { archive, policy, shared, otlp, thread: Mutex::new(Some(thread)), _reload: reload })
+        Ok(Audit { archive, under_way: UnderWay::default(), policy, shared, otlp, thread: Mutex::new(Some(thread)), _reload: reload })
     }
 
     /// The policy in force.
@@ -142,7 +142,8 @@ impl Audit {
     /// Hands over a request. Never waits.
     pub fn record(&self, record: Record) {
         let weight = record.weight();
-        if !self.shared.queue.push(record, weight) {
+        // One that ends when everything is closed was too late, and no sink too slow.
+        if !self.shared.queue.push(record, weight) && !self.shared.queue.is_closed() {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -160,8 +161,10 @@ impl Audit {
         }
     }
 
-    /// Ends the recorder and the sinks after they have written what is there, or when patience is at its end.
+    /// Waits for the requests that are under way, and ends the recorder and the sinks after they have written what is there; or when
+    /// patience is at its end.
     pub async fn stop(&self) {
+        self.under_way.end().await;
         self.shared.queue.close();
         let thread = self.thread.lock().take();
         let shared = self.shared.clone();
@@ -254,6 +257,7 @@ impl Worker {
                 told = self.tell(told);
             }
         }
+        self.tell(told);
     }
 
     /// The event of a request, for the archive; its line for the sinks is written by then.

@@ -1,19 +1,19 @@
 //! What never gets into a record, whatever the policy says: the data of a Secret, tokens, private keys. Keys stay, so that one sees
 //! that something was there; values become `[redacted]`. This is stricter than a real server, which records what its policy asks for.
 //!
-//! Two nets, one behind the other: places that are known to hold secrets are masked here ([`object`], [`patch`], [`story`], [`uri`]),
+//! Two nets, one behind the other: places that are known to hold secrets are masked here ([`object`], [`patch`], [`story`]; by their names, in [`named`](super::named)),
 //! and the values that a request about Secrets brought along are looked for in everything else that is told of it
 //! ([`Secrets`](super::quoted::Secrets)): the message of a policy may well quote what it refused.
 
 use std::sync::LazyLock;
 
-use http::Uri;
 use memchr::memmem;
+use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::quoted::Secrets;
 use super::{Event, Story, web_tokens};
-use crate::request::{RequestInfo, decode};
+use crate::request::RequestInfo;
 
 /// What stands in the place of a secret.
 pub const MASK: &str = "[redacted]";
@@ -21,29 +21,12 @@ pub const MASK: &str = "[redacted]";
 /// The annotation in which `kubectl apply` keeps the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// How every private key in PEM begins, whatever its sort.
-const PRIVATE_KEY: &str = "PRIVATE KEY-----";
+/// How JSON names the kind of a Secret, and that of a list of them.
+const SECRET: &str = "\"Secret";
 
-/// The same in base64, as it looks where it begins at the first, second or third byte of a group of three.
-const ENCODED_KEYS: [&str; 3] = ["UFJJVkFURSBLRVktLS0tL", "BSSVZBVEUgS0VZLS0tLS", "QUklWQVRFIEtFWS0tLS0t"];
-
-/// What the key of a query's parameter holds if its value is a credential, without marks between its letters.
-const CREDENTIALS: [&str; 14] = [
-    "token",
-    "passw",
-    "passphrase",
-    "pwd",
-    "secret",
-    "credential",
-    "authorization",
-    "bearer",
-    "jwt",
-    "apikey",
-    "accesskey",
-    "signature",
-    "session",
-    "saml",
-];
+/// How every private key in PEM begins, whatever its sort; and the same in base64, as it looks where it begins at the first, second or
+/// third byte of a group of three.
+const PRIVATE_KEYS: [&str; 4] = ["PRIVATE KEY-----", "UFJJVkFURSBLRVktLS0tL", "BSSVZBVEUgS0VZLS0tLS", "QUklWQVRFIEtFWS0tLS0t"];
 
 /// Whether a request is about Secrets.
 pub fn is_about_secrets(info: &RequestInfo) -> bool {
@@ -57,8 +40,7 @@ pub fn is_sensitive(info: &RequestInfo) -> bool {
 
 /// Whether it is worth the time to look into a body.
 pub fn may_hold_secrets(info: &RequestInfo, bytes: &[u8]) -> bool {
-    let holds = |needle: &str| memchr::memmem::find(bytes, needle.as_bytes()).is_some();
-    is_sensitive(info) || holds("\"Secret") || holds_credentials(bytes)
+    is_sensitive(info) || begins_somewhere(bytes) && (memmem::find(bytes, SECRET.as_bytes()).is_some() || holds_credentials(bytes))
 }
 
 /// Whether there is something in a text that is a credential by its looks.
@@ -66,54 +48,25 @@ fn holds_credentials(text: &[u8]) -> bool {
     holds_private_key(text) || web_tokens::are_in(text)
 }
 
+/// Whether a text has anything in it that Secrets and credentials begin with. All of that is looked for at once, because a body is long
+/// and mostly has none of it.
+fn begins_somewhere(text: &[u8]) -> bool {
+    static BEGINNINGS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let needles = [SECRET].into_iter().chain(PRIVATE_KEYS).chain(web_tokens::BEGINNINGS);
+        Regex::new(&needles.map(regex::escape).collect::<Vec<_>>().join("|")).ok()
+    });
+    BEGINNINGS.as_ref().is_none_or(|beginnings| beginnings.is_match(text))
+}
+
 /// Whether a private key in PEM is in a text, as it is or in base64.
 fn holds_private_key(text: &[u8]) -> bool {
-    static NEEDLES: LazyLock<[memmem::Finder<'static>; 4]> =
-        LazyLock::new(|| [PRIVATE_KEY, ENCODED_KEYS[0], ENCODED_KEYS[1], ENCODED_KEYS[2]].map(memmem::Finder::new));
-    text.len() >= PRIVATE_KEY.len() && NEEDLES.iter().any(|needle| needle.find(text).is_some())
+    static NEEDLES: LazyLock<[memmem::Finder<'static>; 4]> = LazyLock::new(|| PRIVATE_KEYS.map(memmem::Finder::new));
+    text.len() >= PRIVATE_KEYS[0].len() && NEEDLES.iter().any(|needle| needle.find(text).is_some())
 }
 
 /// Whether JSON writes letters by their numbers: then words in it are not found by looking for them.
 pub fn is_escaped(json: &[u8]) -> bool {
     memchr::memmem::find(json, b"\\u00").is_some()
-}
-
-/// The path and query of a request without the credentials that some clients put there.
-pub fn uri(uri: &Uri) -> String {
-    target(uri.path_and_query().map_or("/", |target| target.as_str()))
-}
-
-/// The same of a text, which need not be one that this server would take.
-pub fn target(text: &str) -> String {
-    let (path, query) = text.split_once('?').unwrap_or((text, ""));
-    let mut told = path.to_owned();
-    if path.len() < text.len() {
-        told.push('?');
-    }
-    for pair in query.split_inclusive(['&', ';']) {
-        match pair.split_once('=') {
-            Some((key, value)) if is_credential(key) || is_authorization(value) => {
-                let separator = value.trim_start_matches(|c| c != '&' && c != ';');
-                told.extend([key, "=", MASK, separator]);
-            }
-            _ => told.push_str(pair),
-        }
-    }
-    web_tokens::mask_in_uri(&mut told);
-    told
-}
-
-/// Whether what has this name is a credential.
-pub fn is_credential(key: &str) -> bool {
-    let mut key = decode(key).to_ascii_lowercase();
-    key.retain(|letter| letter.is_ascii_alphanumeric());
-    key != "showsecrets" && (CREDENTIALS.iter().any(|word| key.contains(word)) || matches!(key.as_str(), "auth" | "key" | "sig" | "pass"))
-}
-
-/// Whether a value is what belongs into the header of that name.
-pub fn is_authorization(value: &str) -> bool {
-    let value = decode(value).to_ascii_lowercase();
-    ["bearer", "basic"].iter().any(|scheme| value.strip_prefix(scheme).is_some_and(|rest| rest.starts_with([' ', '+'])))
 }
 
 /// Masks what is secret in the body of a request.
@@ -132,6 +85,7 @@ pub fn object(info: &RequestInfo, value: &mut Value) {
     let about_secrets = is_about_secrets(info);
     match value {
         Value::Array(_) if about_secrets => change(value),
+        Value::Array(_) => embedded(value),
         _ => document(value, about_secrets),
     }
     credentials(value);
@@ -148,12 +102,17 @@ pub fn story(info: &RequestInfo, guarded: bool, story: &mut Story) {
             self::patch(info, patch);
         }
         if sensitive {
-            // The parts of an expression stay, what they came to goes.
-            for value in detail.get_mut("values").and_then(Value::as_array_mut).into_iter().flatten() {
-                value.get_mut("value").into_iter().for_each(mask);
-            }
+            values(detail);
+            detail.get_mut("further").and_then(Value::as_array_mut).into_iter().flatten().for_each(values);
         }
         credentials(detail);
+    }
+}
+
+/// The parts of an expression stay, what they came to goes.
+fn values(detail: &mut Value) {
+    for part in detail.get_mut("values").and_then(Value::as_array_mut).into_iter().flatten() {
+        part.get_mut("value").into_iter().for_each(mask);
     }
 }
 
@@ -209,6 +168,22 @@ fn document(value: &mut Value, secret: bool) {
             document(object, secret);
         }
     }
+    map.iter_mut().filter(|(key, _)| !matches!(key.as_str(), "items" | "rows")).for_each(|(_, part)| embedded(part));
+}
+
+/// Masks the Secrets that are somewhere within an object, such as a template for them, or a manifest as JSON.
+fn embedded(value: &mut Value) {
+    match value {
+        Value::Object(_) if is_secret(value) => document(value, true),
+        Value::Object(map) => map.values_mut().for_each(embedded),
+        Value::Array(items) => items.iter_mut().for_each(embedded),
+        Value::String(text) if is_json(text) && tells_secrets(text) => *value = MASK.into(),
+        _ => {}
+    }
+}
+
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with('{') && text.contains("Secret") && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 /// Whether a JSON text has something in it that is to be masked.
@@ -396,6 +371,24 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_within_another_object_is_one() {
+        let secret = |value: &str| json!({"apiVersion": "v1", "kind": "Secret", "data": {"k": value}, "metadata": {"name": "s"}});
+        let vault =
+            |value: &str| json!({"kind": "Vault", "spec": {"template": secret(value), "objects": [[secret(value)], {"data": {"k": "v"}}]}});
+        let path = "/apis/example.com/v1/namespaces/a/vaults";
+        assert_eq!(cleaned(path, vault("djE=")), vault(MASK));
+        let applied = |value: &str| json!({"kind": "Vault", "metadata": {"annotations": {LAST_APPLIED: value}}});
+        assert_eq!(cleaned(path, applied(&vault("djE=").to_string())), applied(MASK));
+        assert_eq!(cleaned(path, json!([{"op": "add", "path": "/spec/a", "value": secret("djE=")}]))[0]["value"], secret(MASK));
+        let manifest =
+            json!({"kind": "ConfigMap", "data": {"a": format!("\n{}", secret("djE=")), "b": "{\"kind\":\"Secret\"}", "c": "{ Secret"}});
+        let data = &cleaned("/api/v1/namespaces/a/configmaps", manifest)["data"];
+        assert_eq!(*data, json!({"a": MASK, "b": "{\"kind\":\"Secret\"}", "c": "{ Secret"}));
+        let reference = json!({"kind": "Vault", "spec": {"kind": "Secret", "name": "s"}});
+        assert_eq!(cleaned(path, reference.clone()), reference);
+    }
+
+    #[test]
     fn operations_of_a_json_patch_are_masked_by_their_path() {
         let patch = json!([{"op": "add", "path": "/data/k", "value": "djE="}, {"op": "test", "path": "/data", "value": {"k": "djE="}},
             {"op": "add", "path": "/metadata/labels/a", "value": "b"}, {"op": "replace", "path": "", "value": {"data": {"k": "djE="}}},
@@ -441,48 +434,18 @@ mod tests {
     fn the_values_of_an_expression_about_a_secret_go_and_the_expression_stays() {
         let told = |method: &str, path: &str| {
             let trace = crate::request::Trace::default();
-            let detail = json!({"values": [{"expression": "object.data.p", "value": "aHVudGVyMg=="}], "patch": [{"op": "add", "path": "/data/p", "value": "x"}]});
+            let values = json!([{"expression": "object.data.p", "value": "aHVudGVyMg=="}]);
+            let detail =
+                json!({"values": values, "further": [{"values": values}], "patch": [{"op": "add", "path": "/data/p", "value": "x"}]});
             trace.step_with("validate", "p", "denied", trace.start(), Some(detail));
             let mut told = Story { steps: trace.steps(), ..Story::default() };
             story(&parse(method, path, ""), false, &mut told);
             told.steps.remove(0).detail.unwrap()
         };
-        let wanted =
-            json!({"values": [{"expression": "object.data.p", "value": MASK}], "patch": [{"op": "add", "path": "/data/p", "value": MASK}]});
+        let values = json!([{"expression": "object.data.p", "value": MASK}]);
+        let wanted = json!({"values": values, "further": [{"values": values}], "patch": [{"op": "add", "path": "/data/p", "value": MASK}]});
         assert_eq!(told("POST", SECRETS), wanted);
         assert_eq!(told("POST", "/api/v1/namespaces/a/configmaps")["values"][0]["value"], "aHVudGVyMg==");
-    }
-
-    #[test]
-    fn credentials_in_a_query_are_masked_and_nothing_else_is() {
-        let of = |text: &str| uri(&text.parse().unwrap());
-        assert_eq!(of("/api/v1/pods?watch=1&limit=5"), "/api/v1/pods?watch=1&limit=5");
-        assert_eq!(of("/api?access_token=abc&x=y"), "/api?access_token=[redacted]&x=y");
-        assert_eq!(of("/api?access_tok%65n=abc"), "/api?access_tok%65n=[redacted]");
-        assert_eq!(of("/api?x=Bearer%20abc&y=basic+abc&z=bearers"), "/api?x=[redacted]&y=[redacted]&z=bearers");
-        assert_eq!(of("/api"), "/api");
-        assert_eq!(of("/api?"), "/api?");
-        for key in [
-            "api_key",
-            "X-Amz-Signature",
-            "X-Amz-Credential",
-            "passwd",
-            "pwd",
-            "jwt",
-            "auth",
-            "sig",
-            "client_secret",
-            "key",
-            "pass",
-            "SAMLResponse",
-        ] {
-            assert_eq!(of(&format!("/api?a=b;{key}=abc=&c=d")), format!("/api?a=b;{key}=[redacted]&c=d"));
-        }
-        assert_eq!(of("/api/eyJhbGci.eyJpc3Mi.c2ln-_/x?y=eyJhbGci.eyJpc3Mi.&z=eyJh"), "/api/[redacted]/x?y=[redacted]&z=eyJh");
-        assert_eq!(
-            of("/api/v1/pods?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEi&fieldSelector=metadata.name%3Da"),
-            "/api/v1/pods?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEi&fieldSelector=metadata.name%3Da"
-        );
     }
 
     #[test]

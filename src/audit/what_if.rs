@@ -108,6 +108,8 @@ impl Outcome {
         if is_first && !scope.omit_stages.contains(Stage::RequestReceived) {
             event.stage = Stage::RequestReceived;
             (event.response_status, event.request_object, event.response_object) = (None, None, None);
+            // Nobody had been impersonated yet.
+            (event.impersonated_user, event.authentication_metadata) = (None, None);
             event.annotations.clear();
             event.object_ref = event.object_ref.take().map(|object| as_asked(object, &event.request_uri));
             self.count(rule, &event);

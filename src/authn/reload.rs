@@ -1,13 +1,18 @@
 //! Files that count anew when they change: token files, bundles of authorities, keys, configuration. Works for a file
-//! that is rewritten, replaced by a rename, or reached through a symbolic link that is swung over (as mounted Secrets
-//! are). What cannot be read leaves the former content in force and is told in the log, without the content.
+//! that is rewritten, replaced by a rename, or reached through symbolic links, whether one of them is swung over (as mounted
+//! Secrets are) or the file at their end is written to. What cannot be read leaves the former content in force and is told in the
+//! log, without the content.
 
+mod way;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use parking_lot::Mutex;
 
 use super::cache::{Digest, digest};
 
@@ -19,8 +24,18 @@ const QUIET: Duration = Duration::from_millis(20);
 
 /// Keeps watching until dropped.
 #[must_use = "a file is watched only as long as this is kept"]
-pub struct Watch {
-    _watcher: RecommendedWatcher,
+pub struct Watch(Sender<Word>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.0.send(Word::Stop);
+    }
+}
+
+/// What the thread that reads is told.
+enum Word {
+    Changed,
+    Stop,
 }
 
 /// Reads a file, hands it to `take`, and does so again whenever it changes. Fails if the first reading does.
@@ -36,51 +51,74 @@ pub fn files<F>(paths: &[&Path], take: F) -> Result<Watch, String>
 where
     F: Fn(&[Vec<u8>]) -> Result<(), String> + Send + Sync + 'static,
 {
-    let paths: Arc<[PathBuf]> = paths.iter().map(|p| p.to_path_buf()).collect();
+    let paths: Vec<PathBuf> = paths.iter().map(|p| p.to_path_buf()).collect();
     let contents = read(&paths)?;
     take(&contents).map_err(|e| format!("{}: {e}", paths[0].display()))?;
-    let last = Mutex::new(Last { taken: fingerprint(&contents), refused: None, told: String::new() });
-    let watched = paths.clone();
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        if event.is_ok_and(|event| !concerns(&event, &watched)) {
-            return;
-        }
-        // Between the writing of one file and the next, a pair may be unreadable: the event of the last one puts it right.
-        let mut last = last.lock();
-        let outcome = settled(&watched).and_then(|contents| {
-            let now = fingerprint(&contents);
-            if now == last.taken || last.refused.as_ref() == Some(&now) {
-                return Ok(false);
+    let (sender, words) = channel();
+    let mut places = Places::over(sender.clone())?;
+    places.follow(&paths)?;
+    let mut last = Last { taken: fingerprint(&contents), refused: None, told: String::new() };
+    // They may have changed before they were watched.
+    let _ = sender.send(Word::Changed);
+    let work = move || {
+        while let Ok(Word::Changed) = words.recv() {
+            if words.try_iter().any(|word| matches!(word, Word::Stop)) {
+                return;
             }
-            take(&contents).inspect_err(|_| last.refused = Some(now))?;
-            (last.taken, last.refused) = (now, None);
-            Ok(true)
+            last.look(&paths, &take);
+            // A link that was swung over leads to another place, where something may have happened meanwhile.
+            match places.follow(&paths) {
+                Ok(true) => last.look(&paths, &take),
+                Ok(false) => {}
+                Err(error) => last.complain(&paths, error),
+            }
+        }
+    };
+    std::thread::Builder::new().name("reload".into()).spawn(work).map_err(|e| format!("cannot watch files: {e}"))?;
+    Ok(Watch(sender))
+}
+
+/// Where files are watched: the directories rather than the files, because an inode that was renamed over says nothing any more.
+struct Places {
+    watcher: RecommendedWatcher,
+    directories: BTreeSet<PathBuf>,
+    watched: Arc<ArcSwap<BTreeSet<PathBuf>>>,
+}
+
+impl Places {
+    fn over(sender: Sender<Word>) -> Result<Self, String> {
+        let watched = Arc::new(ArcSwap::from_pointee(BTreeSet::new()));
+        let ours = watched.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            if event.map_or(true, |event| concerns(&event, &ours.load())) {
+                let _ = sender.send(Word::Changed);
+            }
         });
-        let told = match outcome {
-            Ok(true) => {
-                tracing::info!(file = %watched[0].display(), "configuration file reloaded");
-                String::new()
-            }
-            Ok(false) => return,
-            Err(error) => error,
-        };
-        // Once: the log may well lie in the same directory, and what is written there comes back as an event.
-        if !told.is_empty() && told != last.told {
-            tracing::warn!(file = %watched[0].display(), error = %told, "configuration file not reloaded; the former content stays in force");
-        }
-        last.told = told;
-    })
-    .map_err(|e| format!("cannot watch files: {e}"))?;
-    let mut directories: Vec<PathBuf> = Vec::new();
-    for path in paths.iter() {
-        // The directory rather than the file: an inode that was renamed over says nothing any more.
-        let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf();
-        if !directories.contains(&directory) {
-            watcher.watch(&directory, RecursiveMode::NonRecursive).map_err(|e| format!("cannot watch {}: {e}", directory.display()))?;
-            directories.push(directory);
-        }
+        Ok(Places { watcher: watcher.map_err(|e| format!("cannot watch files: {e}"))?, directories: BTreeSet::new(), watched })
     }
-    Ok(Watch { _watcher: watcher })
+
+    /// Watches wherever the files are now; whether that is somewhere else than before.
+    fn follow(&mut self, paths: &[PathBuf]) -> Result<bool, String> {
+        let ways: BTreeSet<PathBuf> = paths.iter().flat_map(|path| way::to(path)).collect();
+        if ways == **self.watched.load() {
+            return Ok(false);
+        }
+        let directories: BTreeSet<PathBuf> = ways.iter().filter_map(|path| path.parent()).map(Path::to_path_buf).collect();
+        self.watched.store(Arc::new(ways));
+        for left in self.directories.difference(&directories) {
+            // It may be gone itself.
+            let _ = self.watcher.unwatch(left);
+        }
+        self.directories.retain(|known| directories.contains(known));
+        for directory in directories {
+            if !self.directories.contains(&directory) {
+                let watching = self.watcher.watch(&directory, RecursiveMode::NonRecursive);
+                watching.map_err(|e| format!("cannot watch {}: {e}", directory.display()))?;
+                self.directories.insert(directory);
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// What came of the changes so far.
@@ -93,17 +131,46 @@ struct Last {
     told: String,
 }
 
-/// Whether an event can be about one of the files. That some other file in their directory is written to says nothing; that one comes
-/// or goes may be a link that is swung over.
-fn concerns(event: &notify::Event, watched: &[PathBuf]) -> bool {
-    use notify::event::{EventKind, ModifyKind};
+impl Last {
+    fn look(&mut self, paths: &[PathBuf], take: &impl Fn(&[Vec<u8>]) -> Result<(), String>) {
+        // Between the writing of one file and the next, a pair may be unreadable: the event of the last one puts it right.
+        let outcome = settled(paths).and_then(|contents| {
+            let now = fingerprint(&contents);
+            if now == self.taken || self.refused.as_ref() == Some(&now) {
+                return Ok(false);
+            }
+            take(&contents).inspect_err(|_| self.refused = Some(now))?;
+            (self.taken, self.refused) = (now, None);
+            Ok(true)
+        });
+        match outcome {
+            Ok(true) => {
+                tracing::info!(file = %paths[0].display(), "configuration file reloaded");
+                self.told.clear();
+            }
+            Ok(false) => {}
+            Err(error) => self.complain(paths, error),
+        }
+    }
+
+    /// Once, and again when there is something else to say.
+    fn complain(&mut self, paths: &[PathBuf], error: String) {
+        if error != self.told {
+            tracing::warn!(file = %paths[0].display(), %error, "configuration file not reloaded; the former content stays in force");
+            self.told = error;
+        }
+    }
+}
+
+/// Whether an event is about one of the files, or a link on the way to it. The log may well lie in the same directory, so that this is
+/// asked often, and mostly for nothing.
+fn concerns(event: &notify::Event, watched: &BTreeSet<PathBuf>) -> bool {
+    use notify::event::{AccessKind, AccessMode, EventKind};
     match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => event.paths.iter().any(|path| watched.contains(path)),
         EventKind::Access(_) => false,
-        EventKind::Modify(ModifyKind::Data(_)) => event.paths.iter().any(|path| {
-            let is_named = |own: &Path| own.file_name() == path.file_name();
-            watched.iter().any(|own| is_named(own) || own.canonicalize().is_ok_and(|target| is_named(&target)))
-        }),
-        _ => true,
+        // That events were lost is told without a path.
+        _ => event.paths.is_empty() || event.paths.iter().any(|path| watched.contains(path)),
     }
 }
 
@@ -204,13 +271,54 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_about_the_file_concerns_it() {
-        use notify::event::{AccessKind, CreateKind, DataChange, EventKind, ModifyKind};
-        let own = [PathBuf::from("/etc/usher/policy.yaml")];
-        let about = |kind: EventKind, name: &str| concerns(&notify::Event::new(kind).add_path(Path::new("/etc/usher").join(name)), &own);
+    fn only_what_is_about_the_file_or_a_link_to_it_concerns_it() {
+        use notify::event::{AccessKind, CreateKind, DataChange, EventKind, Flag, ModifyKind};
+        let watched = ["/etc/usher/policy.yaml", "/etc/usher/..data"].map(PathBuf::from).into();
+        let about =
+            |kind: EventKind, name: &str| concerns(&notify::Event::new(kind).add_path(Path::new("/etc/usher").join(name)), &watched);
         let written = EventKind::Modify(ModifyKind::Data(DataChange::Any));
-        assert!(about(written, "policy.yaml") && !about(written, "audit.log"));
+        assert!(about(written, "policy.yaml") && !about(written, "audit.log") && !about(EventKind::Create(CreateKind::Any), "audit-1.log"));
         assert!(about(EventKind::Create(CreateKind::Any), "..data") && !about(EventKind::Access(AccessKind::Any), "policy.yaml"));
+        assert!(concerns(&notify::Event::new(EventKind::Other).set_flag(Flag::Rescan), &watched), "some events were lost");
+    }
+
+    #[test]
+    fn a_file_behind_links_counts_anew_when_it_is_written_to_where_it_lies_and_when_a_link_is_swung_over() {
+        use std::os::unix::fs::symlink;
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for made in ["etc", "far", "farther"] {
+            std::fs::create_dir(at(made)).unwrap();
+        }
+        std::fs::write(at("far/policy"), "one").unwrap();
+        symlink("../far", at("etc/..data")).unwrap();
+        symlink("..data/policy", at("etc/policy")).unwrap();
+        let taken = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let taker = taken.clone();
+        let take = move |bytes: &[u8]| {
+            taker.lock().push(String::from_utf8_lossy(bytes).into_owned());
+            Ok(())
+        };
+        let _watch = file(&at("etc/policy"), take).unwrap();
+        let swing = |to: &str, link: &str| {
+            symlink(to, at("new")).unwrap();
+            std::fs::rename(at("new"), at(link)).unwrap();
+        };
+        let counts = |content: &str| eventually(|| taken.lock().last().is_some_and(|last| last == content));
+        counts("one");
+        std::fs::write(at("far/policy"), "two").unwrap();
+        counts("two");
+        std::fs::write(at("farther/policy"), "three").unwrap();
+        swing("../farther", "etc/..data");
+        counts("three");
+        std::fs::write(at("farther/policy"), "four").unwrap();
+        counts("four");
+        std::fs::write(at("own"), "five").unwrap();
+        swing("../own", "etc/policy");
+        counts("five");
+        std::fs::write(at("own"), "six").unwrap();
+        counts("six");
+        assert_eq!(taken.lock().len(), 6, "{:?}", taken.lock());
     }
 
     #[test]

@@ -114,16 +114,19 @@ impl WebhookClient {
         }
     }
 
-    /// Sends a body of which only the status of the answer counts, once.
+    /// Sends a body, once. What the answer says does not count, but whoever does not come to its end may not have come to that of the
+    /// body either.
     pub async fn deliver(&self, body: String) -> Result<(), String> {
-        self.send(body).await.map(drop).map_err(|(why, _)| why)
+        let mut response = self.send(body).await.map_err(|(why, _)| why)?;
+        while response.chunk().await.map_err(unread)?.is_some() {}
+        Ok(())
     }
 
     /// One try; the second part of the error says whether another may help.
     async fn attempt(&self, body: String) -> Result<Value, (String, bool)> {
         let mut response = self.send(body).await?;
         let mut answer = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| (format!("reading the webhook's answer: {}", e.without_url()), true))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| (unread(error), true))? {
             answer.extend_from_slice(&chunk);
             if answer.len() > MAX_ANSWER_BYTES {
                 return Err(("the webhook's answer is too large".into(), false));
@@ -140,12 +143,17 @@ impl WebhookClient {
         }
         let response = request.body(body).send().await.map_err(|e| (format!("failed to call the webhook: {}", causes(e)), true))?;
         let status = response.status();
-        if !status.is_success() {
+        // Of the further ones a real server makes nothing good either.
+        if !(200..=206).contains(&status.as_u16()) {
             let again = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
             return Err((format!("the webhook answered {status}"), again));
         }
         Ok(response)
     }
+}
+
+fn unread(error: reqwest::Error) -> String {
+    format!("reading the webhook's answer: {}", causes(error))
 }
 
 /// What went wrong, down to its cause, without the address: there may be a credential in it.

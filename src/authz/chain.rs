@@ -103,21 +103,19 @@ impl Authorizer for Chain {
         Box::pin(async move {
             let authorizers = self.authorizers.load_full();
             let mut undecided = Undecided::default();
-            let mut opinions = Map::new();
+            let mut passed = Map::new();
             for Named { name, authorizer } in authorizers.iter() {
-                let Explained { decision, by, detail } = authorizer.explain(attributes).await;
-                let said = decision.error().unwrap_or(decision.reason());
-                if !said.is_empty() {
-                    opinions.insert(by.to_owned(), said.into());
-                }
+                let Explained { decision, by, mut detail } = authorizer.explain(attributes).await;
+                let said = decision.error().unwrap_or(decision.reason()).to_owned();
                 if let Some(decision) = undecided.note(name, decision) {
+                    if !passed.is_empty() {
+                        detail.insert("passed".to_owned(), passed.into());
+                    }
                     return Explained { decision, by, detail };
                 }
+                passed.insert(by.to_owned(), if said.is_empty() { "no opinion".into() } else { said.into() });
             }
-            let mut detail = Map::new();
-            if !opinions.is_empty() {
-                detail.insert("opinions".to_owned(), opinions.into());
-            }
+            let detail = Map::from_iter([("opinions".to_owned(), passed.into())]);
             Explained { decision: undecided.into_decision(), by: self.name(), detail }
         })
     }
@@ -169,6 +167,7 @@ mod tests {
         assert!(chain.decide(&ask(&["system:masters"])).await.is_allow());
         let explained = chain.explain(&ask(&[])).await;
         assert_eq!((explained.decision, explained.by), (Decision::Deny("never".into()), "never"));
+        assert_eq!(explained.detail["passed"], serde_json::json!({"system:masters": "no opinion"}), "and who had none");
     }
 
     struct Failing {
@@ -203,7 +202,10 @@ mod tests {
         assert_eq!(chain.decide(&ask(&[])).await, Decision::NoOpinion("alwaysdeny: Everything is forbidden.".into()));
         let explained = chain.explain(&ask(&[])).await;
         assert_eq!(explained.by, "chain");
-        assert_eq!(explained.detail["opinions"]["AlwaysDeny"], "Everything is forbidden.");
+        assert_eq!(
+            explained.detail["opinions"],
+            serde_json::json!({"AlwaysDeny": "Everything is forbidden.", "system:masters": "no opinion"})
+        );
         chain.replace(vec![Named::by_mode(Arc::new(AlwaysAllow))]);
         assert!(chain.decide(&ask(&[])).await.is_allow());
     }

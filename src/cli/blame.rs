@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ask::{Object, ask};
 use super::client::{Reach, block_on};
-use super::output::{Format, Ink, Screen, cut, length, pad, print, scalar, told};
+use super::output::{Format, Ink, Screen, cut, harmless, length, note, pad, print, scalar, told};
 use crate::audit::story::blame::{Attribution, Blame as Told, Source};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -42,6 +42,9 @@ impl Blame {
                 // A field a line.
                 Format::Jsonl => return Format::Jsonl.write(&answer["fields"]),
                 format => return format.write(&answer),
+            }
+            if answer["deleted"] == true {
+                note(&format!("{} is deleted; this is what it was last\n", harmless(answer["subject"].as_str().unwrap_or_default())));
             }
             let told: Told = told(answer)?;
             print(&render(&told, &Screen::stdout()))

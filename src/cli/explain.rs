@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ask::{ask, named, path};
 use super::client::{Reach, block_on};
 use super::output::{Format, Ink, Screen, cut, hang, length, print, span, told};
-use crate::audit::story::explain::{Explanation, Told};
+use crate::audit::story::explain::{Explanation, Hop, Told};
 
 pub(super) const EXAMPLES: &str = "Examples:
   usher explain 0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc   one request, by its Audit-ID
@@ -18,6 +18,10 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 /// The longest value of an expression that is shown whole.
 const LONGEST: usize = 100;
+
+/// Annotations that say what the hops say.
+const OWN: [&str; 4] =
+    ["authorization.k8s.io/", "apiserver.latency.k8s.io/", ".webhook.admission.k8s.io/", "validation.policy.admission.k8s.io/"];
 
 /// What to tell.
 #[derive(Debug, Args)]
@@ -86,25 +90,34 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
     fact("received", format!("{received}, took {}", span(told.took)));
     fact("because of", told.cause.map(|cause| format!("the watch event of revision {cause}")).unwrap_or_default());
     fact("trace", told.trace_id.clone());
+    // Who may not be somebody else is not asked what else they may. The right to create is asked for behind the right to the verb, where
+    // both are needed.
+    let is_asked = told.hops.iter().any(|hop| hop.hop == "authorize");
+    let asks = |hop: &Hop| hop.hop == if is_asked { "authorize" } else { "impersonate" };
+    let (first, last) = (told.hops.iter().position(asks), told.hops.iter().rposition(asks));
     // A log of another server has no hops, but what authorisation said.
-    if told.authorization.is_some() && !told.hops.iter().any(|hop| hop.hop == "authorize") {
+    if told.authorization.is_some() && first.is_none() {
         let _ = writeln!(out, "\n{}", screen.paint(Ink::Heading, "may they"));
-        authorization(&mut out, told, screen);
+        granted(&mut out, told, screen);
+        missing(&mut out, told, screen);
     }
-    for hop in &told.hops {
+    for (number, hop) in told.hops.iter().enumerate() {
         let shown: Vec<&Told> = hop.steps.iter().filter(|step| verbose || is_telling(step)).collect();
         let hidden = hop.steps.iter().filter(|step| !verbose && !is_telling(step));
         let silent: u64 = hidden.map(|step| step.detail.get("count").and_then(Value::as_u64).unwrap_or(1)).sum();
         let heading = screen.paint(Ink::Heading, if hop.title.is_empty() { &hop.hop } else { &hop.title });
-        let silent = if silent > 0 { format!(" ({silent} more had nothing to say)") } else { String::new() };
+        let silent = if silent > 0 { format!(" ({silent} more had nothing to say; -v names them)") } else { String::new() };
         let took = screen.paint(Ink::Faint, &format!("{}{silent}", known_span(hop.took)));
         out.push('\n');
         out.push_str(&hang(&format!("{heading} {took}"), 2, screen));
         for step in shown {
             tell(&mut out, step, screen);
         }
-        if hop.hop == "authorize" {
-            authorization(&mut out, told, screen);
+        if Some(number) == first {
+            granted(&mut out, told, screen);
+        }
+        if Some(number) == last {
+            missing(&mut out, told, screen);
         }
     }
     let _ = writeln!(out);
@@ -112,6 +125,11 @@ fn render(told: &Explanation, verbose: bool, screen: &Screen) -> String {
         let what = if wrote.deleted { "removed" } else { "wrote" };
         let at = if wrote.revision == 0 { String::new() } else { format!(" at revision {}", wrote.revision) };
         let _ = writeln!(out, "{what} {} {}{at}", wrote.kind, wrote.name);
+    }
+    // What webhooks and policies noted in the event; what else stands there has been told.
+    let noted = |(key, _): &(&String, &String)| !OWN.iter().any(|own| key.contains(own));
+    for (key, value) in told.annotations.iter().filter(noted) {
+        out.push_str(&hang(&format!("{} {key}: {value}", screen.paint(Ink::Faint, "noted:")), 7, screen));
     }
     for warning in &told.warnings {
         out.push_str(&hang(&format!("{} {warning}", screen.paint(Ink::Warning, "warned:")), 8, screen));
@@ -143,7 +161,7 @@ fn is_telling(step: &Told) -> bool {
 
 fn tell(out: &mut String, step: &Told, screen: &Screen) {
     let ink = match step.verdict.as_str() {
-        "allowed" | "matched" | "admitted" => Ink::Good,
+        "allowed" | "matched" | "admitted" | "valid" => Ink::Good,
         "skipped" => Ink::Faint,
         "mutated" | "failed open" => Ink::Warning,
         verdict if verdict.starts_with("denied") || verdict == "refused" || verdict == "failed closed" => Ink::Bad,
@@ -169,7 +187,8 @@ fn tell(out: &mut String, step: &Told, screen: &Screen) {
     for part in &step.failed {
         out.push_str(&hang(&format!("      {} {part}", screen.paint(Ink::Bad, "false:")), 13, screen));
     }
-    for (name, value) in &step.detail {
+    let (further, own): (Vec<_>, Vec<_>) = step.detail.iter().partition(|(name, _)| *name == "further");
+    for (name, value) in own.into_iter().chain(further) {
         // What authorisation granted or missed is told below it.
         if step.kind != "authorizer" || !matches!(name.as_str(), "role" | "binding" | "needed" | "authorizer") {
             detail(out, 6, name, value, screen);
@@ -182,6 +201,15 @@ fn detail(out: &mut String, indent: usize, name: &str, value: &Value, screen: &S
     let label = screen.paint(Ink::Faint, &format!("{name}:"));
     match value {
         Value::Null => {}
+        // What else a policy found wrong, each with its own expression.
+        Value::Array(parts) if name == "further" => {
+            for part in parts {
+                let because = part["because"].as_str().unwrap_or_default();
+                out.push_str(&hang(&format!("{:indent$}{} {because}", "", screen.paint(Ink::Faint, "also:")), indent + 2, screen));
+                detail(out, indent + 2, "expression", &part["expression"], screen);
+                detail(out, indent + 2, "values", &part["values"], screen);
+            }
+        }
         Value::Array(parts) if !parts.is_empty() && parts.iter().all(|part| part.get("expression").is_some()) => {
             let _ = writeln!(out, "{:indent$}{label}", "");
             for part in parts {
@@ -203,12 +231,16 @@ fn detail(out: &mut String, indent: usize, name: &str, value: &Value, screen: &S
     }
 }
 
-fn authorization(out: &mut String, told: &Explanation, screen: &Screen) {
-    let Some(found) = &told.authorization else { return };
-    if !found.role.is_empty() {
+/// The role that allowed it.
+fn granted(out: &mut String, told: &Explanation, screen: &Screen) {
+    if let Some(found) = told.authorization.as_ref().filter(|found| !found.role.is_empty()) {
         out.push_str(&hang(&format!("      {} through {}", screen.paint(Ink::Good, &found.role), found.binding), 8, screen));
     }
-    if let Some(missing) = &found.missing {
+}
+
+/// The rule that would have.
+fn missing(out: &mut String, told: &Explanation, screen: &Screen) {
+    if let Some(missing) = told.authorization.as_ref().and_then(|found| found.missing.as_ref()) {
         out.push_str(&hang(&format!("      {} {}, with the rule", screen.paint(Ink::Bad, "missing:"), missing.scope), 8, screen));
         for line in crate::api::yaml::write(&Value::Array(vec![missing.rule.clone()])).lines() {
             let _ = writeln!(out, "        {line}");
@@ -222,7 +254,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::audit::story::explain::{Authorization, Hop, Missing};
+    use crate::audit::story::permission::{Authorization, Missing};
 
     fn screen() -> Screen {
         Screen { width: None, colour: false }
@@ -247,7 +279,7 @@ mod tests {
         assert!(text.contains("policy        few denied: too many"), "{text}");
         assert!(text.contains("expression: object.spec.replicas <= 5\n") && text.contains("object.spec.replicas = 6\n"), "{text}");
         assert!(text.contains("      false: object.spec.replicas <= 5\n"), "{text}");
-        assert!(text.contains("(1 more had nothing to say)") && !text.contains("ResourceQuota"), "{text}");
+        assert!(text.contains("(1 more had nothing to say; -v names them)") && !text.contains("ResourceQuota"), "{text}");
         assert!(render(&told, true, &screen()).contains("ResourceQuota admitted"));
     }
 
@@ -262,5 +294,31 @@ mod tests {
         let text = render(&Explanation { verdict: "denied".into(), authorization, ..Explanation::default() }, false, &screen());
         assert!(text.contains("missing: a Role and a RoleBinding in the namespace team, with the rule"), "{text}");
         assert!(text.contains("resources:\n          - pods\n") && text.contains("granted to User bob"), "{text}");
+    }
+
+    #[test]
+    fn what_webhooks_and_policies_noted_is_told_and_what_the_hops_say_is_not_told_again() {
+        let annotations = [
+            ("authorization.k8s.io/decision", "allow"),
+            ("mutation.webhook.admission.k8s.io/round_0_index_0", "{}"),
+            ("hook.example.com/team", "a"),
+        ];
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into_iter().collect();
+        let text = render(&Explanation { annotations, ..Explanation::default() }, false, &screen());
+        assert!(text.contains("noted: hook.example.com/team: a\n") && text.matches("noted:").count() == 1, "{text}");
+    }
+
+    #[test]
+    fn a_right_that_was_missing_besides_the_first_is_told_where_it_was_asked_for() {
+        let step = |verdict: &str| Told { kind: "authorizer".into(), name: "RBAC".into(), verdict: verdict.into(), ..Told::default() };
+        let hop = |name: &str, verdict: &str| Hop { hop: name.into(), title: name.into(), took: 1, steps: vec![step(verdict)] };
+        let missing = Some(Missing { scope: "a Role".into(), subject: "User bob".into(), ..Missing::default() });
+        let authorization =
+            Some(Authorization { role: "Role/r".into(), binding: "RoleBinding/b".into(), missing, ..Authorization::default() });
+        let hops = vec![hop("authorize", "allowed"), hop("mutate", "admitted"), hop("authorize", "denied")];
+        let text = render(&Explanation { authorization, hops, ..Explanation::default() }, false, &screen());
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what:?} in {text}"));
+        assert!(at("Role/r through RoleBinding/b") < at("mutate") && at("mutate") < at("missing: a Role"), "{text}");
+        assert_eq!((text.matches("through").count(), text.matches("missing:").count()), (1, 1));
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::ask::{ask, named, path};
 use super::client::{Reach, block_on};
-use super::output::{Cell, Format, Screen, Table, print};
+use super::output::{Cell, Format, Screen, Table, note, print};
 
 pub(super) const EXAMPLES: &str = "Examples:
   usher get deploy/web --at 1042                    as it was at a revision
@@ -61,7 +61,7 @@ impl Get {
                 (Some(Shown::Json), _) => Format::Json.write(&answer),
                 (Some(Shown::Jsonl), _) => Format::Jsonl.write(&answer),
                 (None, Some(items)) if items.is_empty() => {
-                    eprintln!("No resources found.");
+                    note("No resources found.\n");
                     Ok(())
                 }
                 (None, Some(items)) => print(&table(items).render(&Screen::stdout())),

@@ -53,6 +53,10 @@ impl History {
 
 fn render(told: &Told, screen: &Screen) -> String {
     let mut out = String::new();
+    if told.left_out > 0 {
+        let text = format!("… {} older revisions; --last N tells of more", told.left_out);
+        out.push_str(&hang(&screen.paint(Ink::Faint, &text), 4, screen));
+    }
     for kept in &told.revisions {
         let ink = match kept.operation.as_str() {
             "created" => Ink::Good,
@@ -129,6 +133,7 @@ mod tests {
         let screen = Screen { width: None, colour: false };
         let told = Told {
             subject: "deployments.apps/web".into(),
+            left_out: 0,
             revisions: vec![Kept {
                 revision: 7,
                 operation: "updated".into(),
@@ -142,6 +147,8 @@ mod tests {
                 ..Kept::default()
             }],
         };
+        let cut = render(&Told { left_out: 6, ..told.clone() }, &screen);
+        assert!(cut.starts_with("… 6 older revisions; --last N tells of more\nrevision 7"), "what is not told is counted: {cut}");
         let text = render(&told, &screen);
         let wanted = "revision 7 updated  jane  as kubectl\n    ~ spec.replicas: 1 → 3\n    + metadata.labels:\n    +   a: b\n    - spec.paused: true\n";
         assert_eq!(text, wanted);

@@ -121,7 +121,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("usher: {}", output::harmless(&message));
+            output::note(&format!("usher: {}\n", output::harmless(&message)));
             ExitCode::FAILURE
         }
     }

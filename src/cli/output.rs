@@ -57,6 +57,11 @@ pub fn tell(text: &str) {
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
+/// The same beside the output proper, as text without an end of its own.
+pub fn note(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// What the output can show.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {

@@ -373,7 +373,7 @@ impl Up {
         let shown = std::path::absolute(&path).unwrap_or(path);
         let ready = format!("ready in {} ms  {url}  KUBECONFIG={}", start.elapsed().as_millis(), shown.display());
         match events_are_told {
-            true => eprintln!("{ready}"),
+            true => super::output::note(&format!("{ready}\n")),
             false => super::output::tell(&ready),
         }
         wait_for_signal().await?;
@@ -418,8 +418,15 @@ pub(super) async fn wait_for_signal() -> Result<(), String> {
 pub(super) fn log_to_stderr() {
     use std::io::IsTerminal;
     let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG").unwrap_or_else(|_| "warn,usher=info".into());
+    // What it says there of a path that it cannot read quotes the query, and somebody's token in it.
+    let filter = match "h2::server=info".parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    };
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
+    // To complain of a log that nobody reads any more would be to write to it once more, and to panic.
+    let subscriber = subscriber.log_internal_errors(false);
     // A process that embeds the server may have a subscriber of its own.
     let _ = subscriber.try_init();
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::Request;
+use http::{Method, Request, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -43,7 +43,7 @@ impl<S: Service<Request<Body>, Response = Response, Error = Infallible, Future: 
 /// Serves until the token is cancelled, then drains.
 pub async fn serve(listener: TcpListener, tls: rustls::ServerConfig, door: impl Door, stop: CancellationToken) {
     let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let graceful = Arc::new(GracefulShutdown::new());
+    let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -58,20 +58,28 @@ pub async fn serve(listener: TcpListener, tls: rustls::ServerConfig, door: impl 
                 continue;
             }
         };
-        tokio::spawn(connection(socket, peer, acceptor.clone(), door.clone(), graceful.clone()));
+        let connection = connection(socket, peer, acceptor.clone(), door.clone(), graceful.watcher(), stop.clone());
+        tokio::spawn(connection);
     }
     drop(listener);
-    if let Some(graceful) = Arc::into_inner(graceful) {
-        let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
-    } else {
-        // Connections still hold it; they end with the process.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
 }
 
-async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, door: impl Door, graceful: Arc<GracefulShutdown>) {
+async fn connection(
+    socket: TcpStream,
+    peer: SocketAddr,
+    acceptor: TlsAcceptor,
+    door: impl Door,
+    graceful: Watcher,
+    stop: CancellationToken,
+) {
     let _ = socket.set_nodelay(true);
-    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(Stalling::new(socket))).await {
+    let handshake = tokio::time::timeout(PATIENCE, acceptor.accept(Stalling::new(socket)));
+    let stream = match tokio::select! {
+        shaken = handshake => shaken,
+        // Who has asked for nothing yet need not be waited for.
+        () = stop.cancelled() => return,
+    } {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%peer, %error, "TLS handshake failed");
@@ -94,13 +102,14 @@ async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, 
         });
         request.extensions_mut().insert(certificates.clone());
         request.extensions_mut().insert(Peer(peer));
+        let is_head = request.method() == Method::HEAD;
         let answer = door.clone().oneshot(request);
         async move {
             let response = answer.await;
             if let Some(left) = left {
                 left.drain().await;
             }
-            response
+            if is_head { response.map(bodiless) } else { response }
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -121,18 +130,26 @@ async fn connection(socket: TcpStream, peer: SocketAddr, acceptor: TlsAcceptor, 
         Some(b"h2") => {
             let (stream, cork) = cork(stream);
             let served = graceful.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
-            drop(graceful);
             cork.drive(served).await
         }
         _ => {
             let served = graceful.watch(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned());
-            drop(graceful);
             served.await
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection ended");
     }
+}
+
+/// The answer to a HEAD: what it would be, less its body, which breaks the stream of whoever does not expect one.
+fn bodiless(response: Response) -> Response {
+    let length = response.body().size_hint().exact();
+    let mut response = response.map(|_| Body::empty());
+    if let Some(length) = length {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    response
 }
 
 /// The body of a request, for what is left of it when the request is answered.

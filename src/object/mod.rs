@@ -2,6 +2,7 @@
 //! first two and a revision can be written into the third at a known place without parsing. What is stored carries no
 //! resourceVersion (a store may learn the revision only when it commits); what readers get does.
 
+pub mod list;
 pub mod qos;
 pub mod selector;
 

@@ -143,7 +143,7 @@ impl Context {
     pub fn understand<'v>(&self, object: impl FnOnce() -> Cow<'v, Value>) {
         if self.wanted.load(Ordering::Relaxed) {
             // As a text: to copy the object would take longer, and to let go of the copy as well.
-            self.understood.get_or_init(|| object().to_string().into());
+            self.understood.get_or_init(|| serde_json::to_vec(&*object()).unwrap_or_default().into());
         }
     }
 

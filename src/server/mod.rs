@@ -125,8 +125,24 @@ impl Builder {
         self
     }
 
-    /// Starts the server.
+    /// Starts the server. One that cannot start leaves no data directory behind that was not there before.
     pub async fn start(self) -> Result<Server, StartError> {
+        let selection: Selection = self.components.parse().map_err(|e| StartError(format!("--components: {e}")))?;
+        let known: Vec<_> = usher_components::entries().iter().map(|entry| entry.names).collect();
+        selection.check(&known).map_err(|e| StartError(format!("--components: {e}")))?;
+        // Only one of several that start at once makes it: what another one serves is never removed.
+        let made = self.data_dir.clone().filter(|directory| {
+            let _ = directory.parent().map(std::fs::create_dir_all);
+            std::fs::create_dir(directory).is_ok()
+        });
+        let started = self.assemble(selection).await;
+        if let (Err(_), Some(made)) = (&started, made) {
+            let _ = std::fs::remove_dir_all(made);
+        }
+        started
+    }
+
+    async fn assemble(self, selection: Selection) -> Result<Server, StartError> {
         let fail = |text: String| StartError(text);
         let redb_options = || {
             let clock = self.clock.clone();
@@ -235,7 +251,6 @@ impl Builder {
             tokio::spawn(expiry::run(api.clone(), self.event_ttl, stop.clone()));
         }
         tokio::spawn(aggregator.run(api.clone(), stop.clone()));
-        let selection: Selection = self.components.parse().map_err(|e| fail(format!("--components: {e}")))?;
         let signing = CertificateAuthority::from_pem(pki.ca.as_bytes(), pki.ca_key.as_bytes()).map_err(fail)?;
         let options = ComponentOptions {
             root_ca: Some(pki.ca.clone()),
@@ -321,11 +336,11 @@ impl Server {
         self.router.clone()
     }
 
-    /// Stops: no new connections, watches end, requests are drained, the store is closed.
+    /// Stops: components end, no new connections, watches end, requests are drained, what they did is recorded, the store is closed.
     pub async fn stop(mut self) {
         self.gateway.health.stopping();
-        // While the door still stands.
-        let _ = tokio::time::timeout(Duration::from_secs(5), self.components.resign()).await;
+        // While the door still stands: they give their Leases back, and what they have asked for is answered.
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.components.shutdown()).await;
         self.stop.cancel();
         if let Some(serving) = self.serving.take() {
             let _ = serving.await;

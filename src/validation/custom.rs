@@ -8,7 +8,7 @@ use super::{rules, schema};
 use crate::registry::Resource;
 use crate::status::{FieldError, FieldReason};
 
-const UNCHECKED: &str =
+pub(super) const UNCHECKED: &str =
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
 /// A new object.

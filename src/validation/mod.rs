@@ -97,6 +97,12 @@ pub fn create(resource: &Resource, object: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// The rules of a definition that an object was found to break, each with the values of its parts.
+pub fn broken_rules(resource: &Resource, object: &Value, old: Option<&Value>, errors: &[FieldError]) -> Vec<Value> {
+    let rules = resource.custom.as_ref().filter(|_| errors.iter().all(|error| error.detail != custom::UNCHECKED)).and_then(rules::of);
+    rules.map(|rules| rules.broken(object, old)).unwrap_or_default()
+}
+
 /// A changed object.
 pub fn update(resource: &Resource, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::RwLock;
-use serde_json::Value;
+use serde_json::{Value, json};
 use usher_cel::{Activation, Budget, Environment, EvalError, Program};
 
 use super::field::{Errors, Path, invalid_unshown, items, object, text};
@@ -38,6 +38,14 @@ struct Rule {
     /// Whether it speaks of the old object, so that it can be evaluated only where there is one.
     transition: bool,
 }
+
+/// What is done with a rule, the part of an object that it stands at, and what was there before; gives false to end it.
+type Visit<'v, 'a> = dyn FnMut(&'a Rule, &'a Value, Option<&'a Value>, &Path<'_>) -> bool + 'v;
+
+/// How many broken rules are told with their values, how many of those, and how long one may be.
+const MAX_BROKEN: usize = 10;
+const MAX_VALUES: usize = 40;
+const MAX_VALUE_BYTES: usize = 512;
 
 type Known = HashMap<usize, (Weak<Custom>, Option<Arc<Rules>>)>;
 
@@ -95,11 +103,33 @@ impl Rules {
 
     /// Evaluates all rules on an object.
     pub fn validate(&self, object: &Value, old: Option<&Value>, errors: &mut Errors) {
-        self.walk(object, old, &Path::object(), &mut Budget::default(), errors);
+        let mut budget = Budget::default();
+        self.walk(object, old, &Path::object(), &mut |rule, value, old, path| rule.evaluate(value, old, path, &mut budget, errors));
     }
 
-    /// Gives false when nothing more may be evaluated.
-    fn walk<'a>(&'a self, value: &'a Value, old: Option<&'a Value>, path: &Path<'_>, budget: &mut Budget, errors: &mut Errors) -> bool {
+    /// The rules that an object breaks, each with the values of its parts, for whoever asks why. They are evaluated anew, which is only
+    /// worth it then.
+    pub fn broken(&self, object: &Value, old: Option<&Value>) -> Vec<Value> {
+        let mut budget = Budget::default();
+        let mut broken = Vec::new();
+        self.walk(object, old, &Path::object(), &mut |rule, value, old, path| {
+            let (Ok(program), Some(activation)) = (&rule.program, rule.activation(value, old)) else { return true };
+            let explanation = program.explain(&activation, &mut budget);
+            match &explanation.value {
+                Ok(value) if value.as_bool() == Some(true) => return true,
+                Ok(_) | Err(EvalError::Failed(_)) => {}
+                Err(_) => return false,
+            }
+            let because = rule.message(&activation, &mut budget);
+            let values = explanation.told(MAX_VALUES, MAX_VALUE_BYTES);
+            broken.push(json!({"field": path.to_string(), "because": because, "expression": rule.source, "values": values}));
+            broken.len() < MAX_BROKEN
+        });
+        broken
+    }
+
+    /// Visits every rule with the part of the object that it stands at; gives false when a visit said that it was the last one.
+    fn walk<'a>(&'a self, value: &'a Value, old: Option<&'a Value>, path: &Path<'_>, visit: &mut Visit<'_, 'a>) -> bool {
         if value.is_null() {
             return true;
         }
@@ -109,7 +139,7 @@ impl Rules {
             if unchanged && !rule.transition {
                 continue;
             }
-            if !rule.evaluate(value, old, path, budget, errors) {
+            if !visit(rule, value, old, path) {
                 return false;
             }
         }
@@ -117,14 +147,14 @@ impl Rules {
             Value::Object(map) => {
                 for (name, inner) in &self.fields {
                     if let Some(field) = map.get(&**name)
-                        && !inner.walk(field, old.and_then(|o| o.get(&**name)), &path.field(name), budget, errors)
+                        && !inner.walk(field, old.and_then(|o| o.get(&**name)), &path.field(name), visit)
                     {
                         return false;
                     }
                 }
                 if let Some(inner) = &self.values {
                     for (name, field) in map.iter().filter(|(name, _)| !self.fields.iter().any(|(known, _)| **known == **name)) {
-                        if !inner.walk(field, old.and_then(|o| o.get(name)), &path.key(name), budget, errors) {
+                        if !inner.walk(field, old.and_then(|o| o.get(name)), &path.key(name), visit) {
                             return false;
                         }
                     }
@@ -133,7 +163,7 @@ impl Rules {
             Value::Array(list) => {
                 if let Some(inner) = &self.items {
                     for (i, item) in list.iter().enumerate() {
-                        if !inner.walk(item, correlated(&self.list_type, item, old), &path.index(i), budget, errors) {
+                        if !inner.walk(item, correlated(&self.list_type, item, old), &path.index(i), visit) {
                             return false;
                         }
                     }
@@ -168,10 +198,21 @@ impl Rule {
         Some(Rule { source, program, message, message_expression, reason, field_path, optional_old, transition })
     }
 
-    fn evaluate<'a>(&'a self, value: &'a Value, old: Option<&'a Value>, path: &Path<'_>, budget: &mut Budget, errors: &mut Errors) -> bool {
+    /// What it is evaluated with; `None` where it is not, for want of an old object.
+    fn activation<'a>(&self, value: &'a Value, old: Option<&'a Value>) -> Option<Activation<'a>> {
         if self.transition && !self.optional_old && old.is_none() {
-            return true;
+            return None;
         }
+        let activation = Activation::new().bind("self", value);
+        Some(match (self.optional_old, old) {
+            (true, old) => activation.bind_optional("oldSelf", old),
+            (false, Some(old)) => activation.bind("oldSelf", old),
+            (false, None) => activation,
+        })
+    }
+
+    fn evaluate<'a>(&'a self, value: &'a Value, old: Option<&'a Value>, path: &Path<'_>, budget: &mut Budget, errors: &mut Errors) -> bool {
+        let Some(activation) = self.activation(value, old) else { return true };
         let program = match &self.program {
             Ok(program) => program,
             Err(error) => {
@@ -179,12 +220,6 @@ impl Rule {
                 errors.push(wrong(FieldReason::Invalid, path.to_string(), value, &why));
                 return true;
             }
-        };
-        let activation = Activation::new().bind("self", value);
-        let activation = match (self.optional_old, old) {
-            (true, old) => activation.bind_optional("oldSelf", old),
-            (false, Some(old)) => activation.bind("oldSelf", old),
-            (false, None) => activation,
         };
         let rule = || match self.message.is_empty() {
             true => self.source.clone(),
@@ -308,6 +343,18 @@ mod tests {
     fn a_failed_rule_is_told_with_its_message_reason_and_field() {
         assert_eq!(found(widget(), json!({"spec": {"size": 9, "color": "red"}}), None), ["spec: Invalid value: big ones must be blue"]);
         assert_eq!(found(widget(), json!({"spec": {"size": 7, "color": "red"}}), None), ["spec.size: Forbidden: size 7 is wrong"]);
+    }
+
+    #[test]
+    fn a_broken_rule_can_say_which_values_it_found() {
+        let rules = Rules::compile(&widget(), false).expect("rules");
+        let broken = rules.broken(&json!({"spec": {"size": 9, "color": "red"}}), None);
+        assert_eq!(broken.len(), 1, "{broken:?}");
+        let told = ["field", "because", "expression"].map(|field| &broken[0][field]);
+        assert_eq!(told, ["spec", "big ones must be blue", "self.size < 8 || self.color == 'blue'"]);
+        let values = broken[0]["values"].as_array().expect("values");
+        assert!(values.contains(&json!({"expression": "self.size", "value": 9})), "{values:?}");
+        assert!(rules.broken(&json!({"spec": {"size": 1, "color": "red"}}), None).is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod admitted;
 mod core;
+mod ending;
 mod hostile;
 mod observed;
 mod policies;

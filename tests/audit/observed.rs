@@ -6,7 +6,7 @@ use http::{HeaderValue, Method, Request};
 use serde_json::{Value, json};
 use usher::request::User;
 
-use super::{Recorded, admin, expected, request, shape};
+use super::{Recorded, admin, events, expected, request, send, shape};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -41,6 +41,20 @@ async fn a_name_that_the_server_makes_up_is_in_the_answer_and_not_in_the_referen
     let filter = usher::audit::Filter { name: Some(name.into()), ..Default::default() };
     recorded.server.audit().flush().await;
     assert_eq!(recorded.server.audit().archive.query(&filter, 9)[0].audit_id, event["auditID"].as_str().unwrap());
+}
+
+#[tokio::test]
+async fn an_answer_that_nothing_has_changed_has_no_object_and_its_line_can_be_read() {
+    let recorded = Recorded::everything().await;
+    let discovery = || {
+        let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        with(asked(Method::GET, "/apis", None), "accept", aggregated)
+    };
+    let known = tower::ServiceExt::oneshot(recorded.server.router(), discovery()).await.unwrap().headers()["etag"].clone();
+    let mut again = discovery();
+    again.headers_mut().insert("if-none-match", known);
+    let event = recorded.send(again).await.pop().unwrap();
+    assert_eq!((event["responseStatus"]["code"].as_u64(), event.get("responseObject")), (Some(304), None), "{event}");
 }
 
 #[tokio::test]
@@ -194,4 +208,37 @@ async fn annotations_of_policies_are_json_as_go_writes_it() {
     let text = event["annotations"]["validation.policy.admission.k8s.io/validation_failure"].as_str().unwrap();
     assert!(text.contains("failed expression: object.metadata.name.size() \\u003e 100"), "{text}");
     serde_json::from_str::<Value>(text).unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_is_compressed_is_recorded_as_what_it_says() {
+    let recorded = Recorded::everything().await;
+    for number in 0..3 {
+        let text = format!("{number}").repeat(200_000);
+        recorded
+            .make(
+                MAPS,
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("large-{number}")}, "data": {"text": text}}),
+            )
+            .await;
+    }
+    let answer = async |uri: &str, accept: &'static str, encoding: &'static str| {
+        let mut asked = request(Method::GET, uri, &admin(), None);
+        asked.headers_mut().insert("accept", accept.parse().unwrap());
+        asked.headers_mut().insert("accept-encoding", encoding.parse().unwrap());
+        let (code, id) = send(&recorded.server, asked).await;
+        assert_eq!(code, 200);
+        let event = events(&recorded.server, &id).await.pop().unwrap();
+        event.response_object.expect("a body").value().unwrap()
+    };
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (uri, accept) in [
+        (MAPS.to_owned(), "application/json"),
+        (format!("{MAPS}?includeObject=Object"), table),
+        (format!("{MAPS}/large-1"), "application/json"),
+    ] {
+        let plain = answer(&uri, accept, "identity").await;
+        assert_eq!(answer(&uri, accept, "gzip").await, plain, "{uri}");
+        assert!(plain.to_string().contains(&"1".repeat(200_000)), "{uri}");
+    }
 }

@@ -242,3 +242,38 @@ fn where_events_go_to_standard_output_nothing_else_does() {
         assert!(serde_json::from_str::<Value>(line).is_ok_and(|event| event["kind"] == "Event"), "{line}");
     }
 }
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_none_and_the_batch_is_sent_again() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let directory = tempfile::tempdir().unwrap();
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let path = directory.path().join("webhook.yaml");
+    let cluster = format!("{{server: 'http://{}'}}", socket.local_addr().unwrap());
+    let text =
+        format!("{{current-context: c, contexts: [{{name: c, context: {{cluster: h}}}}], clusters: [{{name: h, cluster: {cluster}}}]}}");
+    std::fs::write(&path, text).unwrap();
+    let mut builder = crate::builder();
+    builder.audit.webhook = Some(webhook::Settings {
+        max_wait: Duration::from_millis(20),
+        initial_backoff: Duration::from_millis(1),
+        ..webhook::Settings::new(path)
+    });
+    let server = builder.start().await.unwrap();
+    send(&server, request(Method::GET, "/version", &admin(), None)).await;
+    // Says that all is well and more is to come, and is gone before it came.
+    let mut bodies = Vec::new();
+    for answer in ["HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"] {
+        let (mut connection, _) = tokio::time::timeout(Duration::from_secs(20), socket.accept()).await.expect("it is tried again").unwrap();
+        let mut read = Vec::new();
+        while !read.ends_with(b"]}") {
+            assert!(connection.read_buf(&mut read).await.unwrap() > 0);
+        }
+        let start = memchr::memmem::find(&read, b"\r\n\r\n").unwrap();
+        bodies.push(read.split_off(start));
+        connection.write_all(answer.as_bytes()).await.unwrap();
+    }
+    assert_eq!(bodies[0], bodies[1]);
+    server.audit().flush_sinks().await;
+    assert!(server.audit().metrics().contains("apiserver_audit_error_total{plugin=\"webhook\"} 0"));
+}

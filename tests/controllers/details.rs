@@ -104,10 +104,12 @@ async fn endpoints_say_when_the_change_was_that_they_follow_from() {
     cluster.run_pods();
     apply(&cluster.api::<Service>(), json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}))
         .await;
+    let all = cluster.api::<EndpointSlice>();
+    let slices = || async { all.list(&ListParams::default().labels("kubernetes.io/service-name=web")).await.unwrap().items };
+    until("there is a slice without an address", || async { !slices().await.is_empty() }).await;
     apply(&cluster.api::<Deployment>(), deployment(1, "web:1")).await;
     until("both have an address and say when", || async {
-        let slices =
-            cluster.api::<EndpointSlice>().list(&ListParams::default().labels("kubernetes.io/service-name=web")).await.unwrap().items;
+        let slices = slices().await;
         let endpoints = cluster.api::<Endpoints>().get_opt("web").await.unwrap();
         let slice = slices.iter().any(|slice| {
             // The address came with the second write.

@@ -57,6 +57,33 @@ impl<'a> Explanation<'a> {
         }
         Explanation { value, cost, steps }
     }
+
+    /// What the parts came to, as JSON: at most so many of them, and no value that is longer than so many bytes.
+    pub fn told(&self, most: usize, longest: usize) -> Vec<serde_json::Value> {
+        let mut told: Vec<serde_json::Value> = Vec::new();
+        // From the end: what came last decided, and where a loop has too many rounds it is the first ones that nobody misses.
+        for step in self.steps.iter().rev() {
+            let value = match &step.value {
+                Ok(value) => value.to_json().unwrap_or_else(|_| value.type_of().to_string().into()),
+                Err(error) => error.to_string().into(),
+            };
+            // A literal says itself; a large value says nothing that anybody reads.
+            let text = value.to_string();
+            if text == step.text || text.trim_matches('"') == step.text.trim_matches(['"', '\'']) {
+                continue;
+            }
+            let value = if text.len() > longest { format!("({} bytes)", text.len()).into() } else { value };
+            let entry = serde_json::json!({"expression": step.text, "value": value});
+            if !told.contains(&entry) {
+                told.push(entry);
+            }
+            if told.len() == most {
+                break;
+            }
+        }
+        told.reverse();
+        told
+    }
 }
 
 impl fmt::Display for Step<'_> {

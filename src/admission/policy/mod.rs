@@ -77,6 +77,7 @@ pub enum Applies {
 impl Evaluator {
     /// Whether a policy's `matchConstraints` are about a write.
     pub fn applies(&self, policy: &Policy, write: &Write, around: &Surroundings<'_>, passed: &mut Passed) -> Applies {
+        let since = Instant::now();
         match policy.criteria.matches(write, around) {
             Ok(Match::Yes(resource)) => match params::unknown_kind(policy, &self.cluster) {
                 Some(why) => Applies::Error(why),
@@ -87,7 +88,7 @@ impl Evaluator {
                 Applies::No
             }
             Ok(Match::No(why)) => {
-                passed.one(write, &policy.name, why, |_| {});
+                passed.one(write, &policy.name, why, since, |_| {});
                 Applies::No
             }
             Err(status) => Applies::Error(status.message),

@@ -28,6 +28,9 @@ const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
 /// How many failures the audit event tells of.
 const MAX_FAILURES: usize = 50;
 
+/// How many failures of one policy its step tells of besides the first.
+const MAX_FURTHER: usize = 9;
+
 /// How many parts of a failed expression are told, and how long their values may be.
 const MAX_VALUES: usize = 40;
 const MAX_VALUE_BYTES: usize = 512;
@@ -193,18 +196,21 @@ impl Run<'_> {
         }
         let cost = budget.used();
         let mut said = None;
-        let first = failed.first().map(|(index, _)| *index);
+        let indices: Vec<usize> = failed.iter().map(|(index, _)| *index).collect();
+        let mut messages = Vec::with_capacity(indices.len());
         for (index, error) in failed {
             let validation = &policy.validations[index];
             let (message, reason) = match error {
                 Some(why) if policy.fails_open => {
-                    said.get_or_insert(why);
+                    said.get_or_insert_with(|| why.clone());
+                    messages.push(why);
                     continue;
                 }
                 Some(why) => (why, ""),
                 None => (message(validation, &activation, &mut budget), validation.reason.as_str()),
             };
             said.get_or_insert_with(|| message.clone());
+            messages.push(message.clone());
             self.deny(policy, binding, index, message, reason);
         }
         self.annotate(policy, binding, &activation);
@@ -214,19 +220,32 @@ impl Run<'_> {
             detail["because"] = json!(message);
             detail["message"] = json!(message);
         }
-        if let Some(index) = first {
+        let tell = |detail: &mut Value, index: usize| {
             let expression = &policy.validations[index].expression;
             detail["expression"] = json!(expression.source);
             // What a Secret holds stays in it.
             if &*write.resource.kind != "Secret" {
                 detail["values"] = values(expression, &activation);
             }
+        };
+        if let Some(index) = indices.first() {
+            tell(&mut detail, *index);
         }
-        let verdict = match (self.denials.len() > before, first) {
+        // The answer has room for one failure; the others are as true.
+        let further = indices.iter().zip(messages).skip(1).take(MAX_FURTHER).map(|(index, message)| {
+            let mut part = json!({"because": message});
+            tell(&mut part, *index);
+            part
+        });
+        let further: Vec<Value> = further.collect();
+        if !further.is_empty() {
+            detail["further"] = further.into();
+        }
+        let verdict = match (self.denials.len() > before, indices.is_empty()) {
             (true, _) => "denied",
-            (false, None) => "allowed",
-            (false, Some(_)) if policy.fails_open && !binding.actions.iter().any(|action| action != "Deny") => "failed open",
-            (false, Some(_)) => "noted",
+            (false, true) => "allowed",
+            (false, false) if policy.fails_open && !binding.actions.iter().any(|action| action != "Deny") => "failed open",
+            (false, false) => "noted",
         };
         write.context.trace.step_with("validate", policy.name.to_string(), verdict, since, Some(detail));
     }
@@ -337,31 +356,7 @@ fn evaluate<'a>(expression: &'a Expression, activation: &Activation<'a>, budget:
 /// The values of the parts of an expression that came out wrong, for whoever asks why. Evaluated anew: it is only worth it then.
 fn values<'a>(expression: &'a Expression, activation: &Activation<'a>) -> Value {
     let Ok(program) = &expression.program else { return Value::Null };
-    let explanation = program.explain(activation, &mut Budget::new(RUNTIME_BUDGET));
-    let mut told: Vec<Value> = Vec::new();
-    // From the end: what came last decided, and where a loop has too many rounds it is the first ones that nobody misses.
-    for step in explanation.steps.iter().rev() {
-        let value = match &step.value {
-            Ok(value) => value.to_json().unwrap_or_else(|_| json!(value.type_of().to_string())),
-            Err(error) => json!(error.to_string()),
-        };
-        // A literal says itself; a large value says nothing that anybody reads.
-        let text = value.to_string();
-        let is_literal = text == step.text || text.trim_matches('"') == step.text.trim_matches(['"', '\'']);
-        if is_literal {
-            continue;
-        }
-        let value = if text.len() > MAX_VALUE_BYTES { json!(format!("({} bytes)", text.len())) } else { value };
-        let entry = json!({"expression": step.text, "value": value});
-        if !told.contains(&entry) {
-            told.push(entry);
-        }
-        if told.len() == MAX_VALUES {
-            break;
-        }
-    }
-    told.reverse();
-    told.into()
+    program.explain(activation, &mut Budget::new(RUNTIME_BUDGET)).told(MAX_VALUES, MAX_VALUE_BYTES).into()
 }
 
 /// What a failed validation says: what its expression computes, what it was given, or the expression itself.

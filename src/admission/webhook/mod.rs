@@ -12,6 +12,7 @@ pub mod transport;
 pub mod validating;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -56,8 +57,10 @@ impl Caller {
         around: &Surroundings<'_>,
         passed: &mut Passed,
     ) -> Result<Option<Arc<Resource>>, Status> {
-        let mut skipped =
-            |why: &str| passed.one(write, &hook.name, why.to_owned(), |detail| detail["configuration"] = json!(&*hook.configuration));
+        let since = Instant::now();
+        let mut skipped = |why: &str| {
+            passed.one(write, &hook.name, why.to_owned(), since, |detail| detail["configuration"] = json!(&*hook.configuration))
+        };
         let resource = match hook.criteria.matches(write, around)? {
             Match::Yes(resource) => resource,
             Match::Elsewhere => {

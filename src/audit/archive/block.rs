@@ -6,6 +6,7 @@ use std::io;
 use super::coding::{put, take};
 use super::medium::Medium;
 use super::phrases::{Lexicon, Phrases};
+use super::repeats::Repeats;
 use super::row::{self, Row};
 use crate::audit::Event;
 
@@ -30,9 +31,9 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a record; `None` if it is none.
-    pub fn read(bytes: &[u8], lexicon: &Lexicon) -> Option<Record> {
-        Row::read(bytes, lexicon)?.event().map(|event| Record { event })
+    /// Reads a record of a segment; `None` if it is none.
+    pub fn read(bytes: &[u8], lexicon: &Lexicon, medium: &Medium) -> Option<Record> {
+        Row::read(bytes, lexicon, medium)?.event().map(|event| Record { event })
     }
 
     /// The event with its trace as JSON.
@@ -60,6 +61,7 @@ impl Record {
 /// A block to be: its records are written where they stay, what tells them apart behind them.
 #[derive(Debug)]
 pub struct Block {
+    start: u32,
     known: usize,
     bytes: Vec<u8>,
     lengths: Vec<u8>,
@@ -67,21 +69,21 @@ pub struct Block {
 }
 
 impl Block {
-    /// An empty one of a segment that has so many phrases, in memory that was used before.
-    pub fn new(known: usize, mut bytes: Vec<u8>) -> Block {
+    /// An empty one at a place of a segment that has so many phrases, in memory that was used before.
+    pub fn new(start: u32, known: usize, mut bytes: Vec<u8>) -> Block {
         bytes.clear();
         bytes.resize(HEADER, 0);
-        Block { known, bytes, lengths: Vec::new(), count: 0 }
+        Block { start, known, bytes, lengths: Vec::new(), count: 0 }
     }
 
-    /// Adds an event; answers where its record is, counted from the beginning of the block.
-    pub fn push(&mut self, event: &Event, phrases: &mut Phrases) -> Place {
+    /// Adds an event; answers where in the segment its record is.
+    pub fn push(&mut self, event: &Event, phrases: &mut Phrases, repeats: &mut Repeats) -> Place {
         let start = self.bytes.len();
-        row::encode(event, phrases, &mut self.bytes);
+        row::encode(event, phrases, repeats, self.start, &mut self.bytes);
         let length = (self.bytes.len() - start) as u32;
         put(&mut self.lengths, u64::from(length));
         self.count += 1;
-        Place { offset: start as u32, length }
+        Place { offset: self.start + start as u32, length }
     }
 
     /// How many bytes it has so far.
@@ -91,7 +93,7 @@ impl Block {
 
     /// The bytes of the block.
     pub fn finish(self, lexicon: &Lexicon) -> Vec<u8> {
-        let Block { known, mut bytes, lengths, count } = self;
+        let Block { known, mut bytes, lengths, count, .. } = self;
         let rows = bytes.len() - HEADER;
         bytes.extend_from_slice(&lengths);
         lexicon.write(known, &mut bytes);
@@ -132,7 +134,7 @@ pub fn replay(medium: &Medium, from: u64, lexicon: &mut Lexicon, mut each: impl 
         }
         let body = medium.read(at + HEADER as u64, size as usize)?;
         let whole = checksum(&header[4..16], &body) == sum;
-        if !whole || records(&body, rows as usize, at + HEADER as u64, count, lexicon, &mut each).is_none() {
+        if !whole || records(&body, rows as usize, (medium, at + HEADER as u64), count, lexicon, &mut each).is_none() {
             break;
         }
         at += HEADER as u64 + u64::from(size);
@@ -141,7 +143,14 @@ pub fn replay(medium: &Medium, from: u64, lexicon: &mut Lexicon, mut each: impl 
 }
 
 /// The records of one block.
-fn records(body: &[u8], rows: usize, at: u64, count: u32, lexicon: &mut Lexicon, each: &mut impl FnMut(Place, Event)) -> Option<()> {
+fn records(
+    body: &[u8],
+    rows: usize,
+    (medium, at): (&Medium, u64),
+    count: u32,
+    lexicon: &mut Lexicon,
+    each: &mut impl FnMut(Place, Event),
+) -> Option<()> {
     let (mut rows, mut behind) = body.split_at_checked(rows)?;
     let mut lengths = Vec::new();
     for _ in 0..count {
@@ -152,7 +161,7 @@ fn records(body: &[u8], rows: usize, at: u64, count: u32, lexicon: &mut Lexicon,
     for length in lengths {
         let bytes;
         (bytes, rows) = rows.split_at_checked(length as usize)?;
-        if let Some(event) = Row::read(bytes, lexicon).and_then(|row| row.event()) {
+        if let Some(event) = Row::read(bytes, lexicon, medium).and_then(|row| row.event()) {
             each(Place { offset, length }, event);
         }
         offset = offset.checked_add(length)?;
@@ -170,8 +179,8 @@ mod tests {
     }
 
     fn block(phrases: &mut Phrases) -> (Vec<u8>, Vec<Place>) {
-        let mut block = Block::new(phrases.lexicon.len(), Vec::new());
-        let places = vec![block.push(&event("a"), phrases), block.push(&event("b"), phrases)];
+        let (mut block, mut repeats) = (Block::new(0, phrases.lexicon.len(), Vec::new()), Repeats::default());
+        let places = vec![block.push(&event("a"), phrases, &mut repeats), block.push(&event("b"), phrases, &mut repeats)];
         (block.finish(&phrases.lexicon), places)
     }
 
@@ -207,7 +216,9 @@ mod tests {
     fn a_record_gives_back_the_event_with_its_trace_as_one_object() {
         let mut phrases = Phrases::default();
         let (bytes, places) = block(&mut phrases);
-        let read = |place: Place| Record::read(&bytes[place.offset as usize..][..place.length as usize], &phrases.lexicon).unwrap();
+        let medium = Medium::memory();
+        let record = |place: Place| &bytes[place.offset as usize..][..place.length as usize];
+        let read = |place: Place| Record::read(record(place), &phrases.lexicon, &medium).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&read(places[1]).json()).unwrap();
         assert_eq!((json["auditID"].as_str(), json["trace"]["took"].as_u64()), (Some("b"), Some(3)));
         let json: serde_json::Value = serde_json::from_slice(&read(places[0]).without_trace()).unwrap();

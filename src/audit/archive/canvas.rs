@@ -90,8 +90,8 @@ impl<'f> Canvas<'f> {
                 "userAgent" => optional(event, name, Some(row.agent.text()?).filter(|agent| !agent.is_empty())),
                 "objectRef" => self.object(event, row)?,
                 "responseStatus" => self.status(event, row)?,
-                "requestObject" => body(event, name, row.request, reads)?,
-                "responseObject" => body(event, name, row.response, reads)?,
+                "requestObject" => body(event, name, row.request()?.as_deref(), reads)?,
+                "responseObject" => body(event, name, row.response()?.as_deref(), reads)?,
                 "requestReceivedTimestamp" => time(event, name, row.received),
                 "stageTimestamp" => time(event, name, row.reached),
                 "annotations" if !self.annotated(row) => annotations(event, row)?,
@@ -363,7 +363,9 @@ fn annotations(event: &mut Map<String, Value>, row: &Row<'_>) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::medium::Medium;
     use super::super::phrases::Phrases;
+    use super::super::repeats::Repeats;
     use super::super::row::encode;
     use super::*;
     use crate::audit::Event;
@@ -424,12 +426,12 @@ mod tests {
     #[test]
     fn what_is_painted_is_what_a_record_says_whatever_was_painted_before() {
         let events = events();
-        let mut phrases = Phrases::default();
+        let (mut phrases, mut repeats, medium) = (Phrases::default(), Repeats::default(), Medium::memory());
         let mut rows = Vec::new();
         // Three times, so that everything is a phrase in the end.
         for (turn, event) in events.iter().chain(events.iter().rev()).chain(&events).enumerate() {
             let mut out = Vec::new();
-            encode(event, &mut phrases, &mut out);
+            encode(event, &mut phrases, &mut repeats, 0, &mut out);
             assert!(turn < 100 || out.len() < 200, "a record of {} bytes", out.len());
             rows.push((event, out));
         }
@@ -443,7 +445,7 @@ mod tests {
         let objects = Expression::compile("event.exists(key, value, value == {'a': 'b'})").unwrap();
         let mut structured = Canvas::new(objects.reads());
         for (event, bytes) in &rows {
-            let row = Row::read(bytes, &phrases.lexicon).unwrap();
+            let row = Row::read(bytes, &phrases.lexicon, &medium).unwrap();
             let expected = serde_json::to_value(event).unwrap();
             assert_eq!(serde_json::to_value(row.event().unwrap()).unwrap(), expected);
             assert_eq!(all.paint(&row), Some(&expected));
@@ -480,17 +482,17 @@ mod tests {
 
     #[test]
     fn a_record_that_is_cut_or_changed_is_no_record_and_no_panic() {
-        let mut phrases = Phrases::default();
+        let (mut phrases, mut repeats, medium) = (Phrases::default(), Repeats::default(), Medium::memory());
         for event in events() {
             let mut out = Vec::new();
-            encode(&event, &mut phrases, &mut out);
+            encode(&event, &mut phrases, &mut repeats, 0, &mut out);
             for end in 0..out.len() {
-                if let Some(row) = Row::read(&out[..end], &phrases.lexicon) {
+                if let Some(row) = Row::read(&out[..end], &phrases.lexicon, &medium) {
                     assert!(row.event().is_none());
                 }
                 let mut flipped = out.clone();
                 flipped[end] ^= 0xff;
-                let _ = Row::read(&flipped, &phrases.lexicon).and_then(|row| row.event());
+                let _ = Row::read(&flipped, &phrases.lexicon, &medium).and_then(|row| row.event());
             }
         }
     }

@@ -74,6 +74,13 @@ pub fn all() -> impl Iterator<Item = Column> {
     [Column::Place, Column::Time, Column::Took, Column::Code].into_iter().chain(HASHES).chain(WORDS).chain(MARKS).chain([Column::Phrases])
 }
 
+/// Columns, each once, in the order of their numbers.
+pub fn distinct(mut columns: Vec<Column>) -> Vec<Column> {
+    columns.sort_by_key(|column| *column as u8);
+    columns.dedup();
+    columns
+}
+
 /// The hash by which a text is found.
 pub fn hash(text: &str) -> u32 {
     crc32fast::hash(text.as_bytes())

@@ -10,6 +10,8 @@ mod coding;
 mod columns;
 mod medium;
 mod phrases;
+mod pieces;
+mod repeats;
 mod row;
 mod scan;
 mod segment;
@@ -32,6 +34,7 @@ use columns::{Columns, MOST_ROWS};
 use jiff::Timestamp;
 use medium::Medium;
 use parking_lot::Mutex;
+use repeats::Repeats;
 use segment::{HEADER, Segment};
 use tokio::sync::broadcast;
 
@@ -109,6 +112,7 @@ struct Active {
     path: Option<PathBuf>,
     medium: Arc<Medium>,
     columns: Columns,
+    repeats: Repeats,
     end: u64,
     created: Timestamp,
 }
@@ -220,15 +224,16 @@ impl Archive {
                 let medium = path.as_ref().map_or_else(|| Ok(Medium::memory()), |path| Medium::create(path))?;
                 medium.write(0, &HEADER)?;
                 let medium = Arc::new(medium);
-                empty.insert(Active { number, path, medium, columns: Columns::default(), end: HEADER.len() as u64, created: now })
+                let (columns, repeats) = Default::default();
+                empty.insert(Active { number, path, medium, columns, repeats, end: HEADER.len() as u64, created: now })
             }
         };
         let columns = &mut active.columns;
         let (rows, known) = (columns.places.len(), columns.phrases.lexicon.len());
-        let mut block = Block::new(known, std::mem::take(&mut inner.buffer));
+        let mut block = Block::new(active.end as u32, known, std::mem::take(&mut inner.buffer));
         let room = LARGEST_BLOCK.min(self.largest_segment() as usize);
         for event in events {
-            let place = block.push(&event, &mut columns.phrases);
+            let place = block.push(&event, &mut columns.phrases, &mut active.repeats);
             columns.push(place, &event);
             if let Some(told) = &mut told {
                 told.push(Arc::from(event));
@@ -245,10 +250,9 @@ impl Archive {
         if let Err(error) = written {
             columns.truncate(rows);
             columns.phrases.truncate(known);
+            active.repeats = Repeats::default();
             return Err(error);
         }
-        let start = active.end as u32;
-        columns.places[rows..].iter_mut().for_each(|place| place.offset += start);
         active.end += length;
         self.evict(inner, now);
         Ok(())

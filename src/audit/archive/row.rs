@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::coding::{Id, put, put_id, put_map, put_text, put_value, take, take_text, text, value};
+use super::medium::Medium;
 use super::phrases::{Lexicon, Phrases};
+use super::repeats::{Body, Repeats};
 use crate::audit::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
 use crate::audit::{Event, Json, Level, Stage, Story};
 use crate::request::{Step, Wrote};
@@ -29,6 +31,8 @@ const TRACE: u64 = 1 << 8;
 const WROTE: u64 = 1 << 9;
 const DELETED: u64 = 1 << 10;
 const CAUSE: u64 = 1 << 11;
+const REQUEST_LIKE: u64 = 1 << 12;
+const RESPONSE_LIKE: u64 = 1 << 13;
 
 const LEVELS: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
 const STAGES: [Stage; 4] = [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic];
@@ -77,8 +81,12 @@ impl Writer<'_> {
     }
 }
 
-/// Writes an event behind what is there.
-pub fn encode(event: &Event, phrases: &mut Phrases, out: &mut Vec<u8>) {
+/// Writes an event behind what is there, which begins at a place of the segment.
+pub fn encode(event: &Event, phrases: &mut Phrases, repeats: &mut Repeats, start: u32, out: &mut Vec<u8>) {
+    let uri = &event.request_uri;
+    let bodies = [(REQUEST, &event.request_object), (RESPONSE, &event.response_object)]
+        .map(|(part, object)| object.as_ref().map(|object| (part, object, repeats.find(part, uri, object.bytes()))));
+    let is_like = |at: usize| bodies[at].as_ref().is_some_and(|(.., body)| !body.is_whole());
     let mut writer = Writer { out, phrases, scratch: Vec::with_capacity(256) };
     let mut flags = 0;
     let mut has = |there: bool, flag: u64| flags |= if there { flag } else { 0 };
@@ -96,6 +104,8 @@ pub fn encode(event: &Event, phrases: &mut Phrases, out: &mut Vec<u8>) {
     has(wrote.is_some(), WROTE);
     has(wrote.is_some_and(|wrote| wrote.deleted), DELETED);
     has(cause.is_some(), CAUSE);
+    has(is_like(0), REQUEST_LIKE);
+    has(is_like(1), RESPONSE_LIKE);
     put(writer.out, flags);
     let stage = STAGES.iter().position(|stage| *stage == event.stage).unwrap_or_default();
     writer.out.push((event.level as u8) << 4 | stage as u8);
@@ -132,8 +142,11 @@ pub fn encode(event: &Event, phrases: &mut Phrases, out: &mut Vec<u8>) {
     for (at, (key, value)) in event.annotations.iter().enumerate() {
         writer.composed(slot::ANNOTATION + at.min(5), |out| put_texts(out, [key.as_str(), value.as_str()]));
     }
-    for object in [&event.request_object, &event.response_object].into_iter().flatten() {
-        put_text(writer.out, object.bytes());
+    for (part, object, body) in bodies.iter().flatten() {
+        let offset = start + body.write(writer.out) as u32;
+        if body.is_whole() {
+            repeats.remember(*part, uri, object.shared(), offset);
+        }
     }
     if let Some(story) = &event.trace {
         encode_story(story, &mut writer);
@@ -254,14 +267,15 @@ fn several(bytes: &mut &[u8]) -> Option<Vec<String>> {
     (0..take(bytes)?).map(|_| text(bytes).map(str::to_owned)).collect()
 }
 
-fn body(text: &[u8]) -> Json {
-    Json::written(Bytes::copy_from_slice(text))
+fn json(text: Cow<'_, [u8]>) -> Json {
+    Json::written(Bytes::from(text.into_owned()))
 }
 
 /// A record where it lies.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
     lexicon: &'a Lexicon,
+    medium: &'a Medium,
     flags: u64,
     /// How much was recorded.
     pub level: Level,
@@ -294,10 +308,8 @@ pub struct Row<'a> {
     /// How it ended: the code, and everything else.
     pub status: Option<(u16, Part<'a>)>,
     annotations: (u64, &'a [u8]),
-    /// The body of the request.
-    pub request: Option<&'a [u8]>,
-    /// The body of the response.
-    pub response: Option<&'a [u8]>,
+    request: Option<Body<'a>>,
+    response: Option<Body<'a>>,
     story: &'a [u8],
 }
 
@@ -349,8 +361,8 @@ impl Written<'_> {
 }
 
 impl<'a> Row<'a> {
-    /// Looks at a record; `None` if it is none.
-    pub fn read(mut bytes: &'a [u8], lexicon: &'a Lexicon) -> Option<Row<'a>> {
+    /// Looks at a record of a segment; `None` if it is none.
+    pub fn read(mut bytes: &'a [u8], lexicon: &'a Lexicon, medium: &'a Medium) -> Option<Row<'a>> {
         let bytes = &mut bytes;
         let flags = take(bytes)?;
         let (kinds, rest) = bytes.split_first()?;
@@ -379,10 +391,11 @@ impl<'a> Row<'a> {
         for _ in 0..count {
             part(bytes)?;
         }
-        let request = if flags & REQUEST == 0 { None } else { Some(take_text(bytes)?) };
-        let response = if flags & RESPONSE == 0 { None } else { Some(take_text(bytes)?) };
+        let request = if flags & REQUEST == 0 { None } else { Some(Body::take(bytes, flags & REQUEST_LIKE == 0)?) };
+        let response = if flags & RESPONSE == 0 { None } else { Some(Body::take(bytes, flags & RESPONSE_LIKE == 0)?) };
         Some(Row {
             lexicon,
+            medium,
             flags,
             level: *LEVELS.get(usize::from(kinds >> 4))?,
             stage: *STAGES.get(usize::from(kinds & 15))?,
@@ -411,6 +424,16 @@ impl<'a> Row<'a> {
         let (count, mut bytes) = self.annotations;
         let lexicon = self.lexicon;
         (0..count).map_while(move |_| Part::take(&mut bytes, lexicon))
+    }
+
+    /// The body of the request; the outer `None` is damage.
+    pub fn request(&self) -> Option<Option<Cow<'a, [u8]>>> {
+        self.request.map_or(Some(None), |body| body.text(self.medium).map(Some))
+    }
+
+    /// The body of the response; the outer `None` is damage.
+    pub fn response(&self) -> Option<Option<Cow<'a, [u8]>>> {
+        self.response.map_or(Some(None), |body| body.text(self.medium).map(Some))
     }
 
     /// What is told of the request's way; the outer `None` is damage.
@@ -522,8 +545,8 @@ impl<'a> Row<'a> {
             user_agent: self.agent.text()?.to_owned(),
             object_ref: self.object(),
             response_status: self.status(),
-            request_object: self.request.map(body),
-            response_object: self.response.map(body),
+            request_object: self.request()?.map(json),
+            response_object: self.response()?.map(json),
             request_received_timestamp: self.received,
             stage_timestamp: self.reached,
             annotations: self.annotations().map(|part| part.pair().map(|(k, v)| (k.to_owned(), v.to_owned()))).collect::<Option<_>>()?,

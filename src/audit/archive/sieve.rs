@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 use usher_cel::{Reads, conjuncts};
 
-use super::columns::{Column, Columns, hash};
+use super::columns::{Column, Columns, distinct, hash};
 use crate::audit::Event;
 use crate::audit::event::{ObjectReference, ResponseStatus, UserInfo};
 use crate::audit::expression::Expression;
@@ -67,9 +67,7 @@ impl Sieve {
                 Test::Hash(column, _) => columns.push(*column),
             }
         }
-        columns.sort_by_key(|column| *column as u8);
-        columns.dedup();
-        columns
+        distinct(columns)
     }
 
     /// Leaves the rows that may be what is asked for.
@@ -88,7 +86,9 @@ impl Sieve {
                         let words = needed.iter().try_fold(0, |words, column| Some(words << 16 | u128::from(code(columns, *column, row)?)));
                         // A column that is too short says nothing.
                         let Some(words) = words else { return true };
-                        *known.entry(words).or_insert_with(|| event(columns, needed, row).is_none_or(|event| operand.holds(&event)))
+                        *known.entry(words).or_insert_with(|| {
+                            event(columns, needed, row).is_none_or(|event| operand.holds(&event) || operand.gave_up().is_some())
+                        })
                     });
                 }
             }
@@ -114,9 +114,7 @@ fn columns(reads: &Reads) -> Option<Vec<Column>> {
             columns.push(Column::Resource);
         }
     }
-    columns.sort_by_key(|column| *column as u8);
-    columns.dedup();
-    Some(columns).filter(|columns| !columns.is_empty())
+    Some(distinct(columns)).filter(|columns| !columns.is_empty())
 }
 
 /// The fields that are read, if nothing else is.

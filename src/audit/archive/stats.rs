@@ -1,21 +1,22 @@
 //! Numbers over many events, counted from the columns alone: who asks most, who is denied, what is slow, how long requests take, what
-//! each policy and webhook had to say.
+//! each policy and webhook had to say. Only where there is a CEL expression are the events themselves asked first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::Archive;
 use super::block::{Place, Record};
-use super::columns::{Column, Columns, NO_TIME, judge_parts};
+use super::columns::{Column, Columns, NO_TIME, distinct, judge_parts};
 use super::medium::Medium;
 use super::phrases::Lexicon;
 use super::scan::{in_time, unreadable};
 use super::segment::Segment;
 use super::select::{needed, select};
+use super::{Archive, Order, Position};
 use crate::audit::Filter;
 
 /// The upper ends of the histogram's buckets, in microseconds; what is above the last has one of its own.
@@ -148,12 +149,14 @@ pub struct Kept {
 }
 
 impl Archive {
-    /// Counts what a filter selects, and names the `top` of everything. An expression is not asked: nothing but columns is read.
+    /// Counts what a filter selects, and names the `top` of everything.
     pub fn stats(&self, filter: &Filter, top: usize) -> Stats {
+        let held = filter.expression.as_ref().map(|_| self.positions(filter));
+        let holds = |segment, place: Place| held.as_ref().is_none_or(|held| held.contains(&Position { segment, offset: place.offset }));
         let mut counted = Counted { top, ..Counted::default() };
-        let (sealed, active) = self.snapshot(|_, columns| {
+        let (sealed, active) = self.snapshot(|number, columns| {
             let mut here = Counted { top, ..Counted::default() };
-            here.count(filter, columns);
+            here.count(filter, columns, |place| holds(number, place));
             (here, columns.phrases.lexicon.clone())
         });
         if let Some((medium, (here, lexicon))) = active {
@@ -162,15 +165,14 @@ impl Archive {
         let mut columns = needed(filter);
         columns.extend([Column::Place, Column::Time, Column::Took, Column::Code, Column::Acting, Column::Verb, Column::Resource]);
         columns.extend([Column::Namespace, Column::Decision, Column::Stage, Column::Policies, Column::Webhooks]);
-        columns.sort_by_key(|column| *column as u8);
-        columns.dedup();
+        let columns = distinct(columns);
         for segment in sealed.iter().rev() {
             let read = in_time(segment, filter).and_then(|wanted| match wanted {
                 false => Ok(()),
                 true => {
                     let medium = segment.medium()?;
                     let mut here = Counted { top, ..Counted::default() };
-                    here.count(filter, &segment.load(&medium, &columns)?);
+                    here.count(filter, &segment.load(&medium, &columns)?, |place| holds(segment.number(), place));
                     counted.merge(here, &Source { medium, words: Words::Of(segment.clone()) });
                     Ok(())
                 }
@@ -182,6 +184,16 @@ impl Archive {
         let mut stats = counted.finish();
         stats.archive = self.kept();
         stats
+    }
+
+    /// Where the records are that a filter asks for, its expression included.
+    fn positions(&self, filter: &Filter) -> HashSet<Position> {
+        let mut found = HashSet::new();
+        self.scan_after(None, filter, Order::OldestFirst, usize::MAX, |position, _| {
+            found.insert(position);
+            ControlFlow::Continue(())
+        });
+        found
     }
 }
 
@@ -223,7 +235,7 @@ enum Words {
 }
 
 impl Counted {
-    fn count(&mut self, filter: &Filter, columns: &Columns) {
+    fn count(&mut self, filter: &Filter, columns: &Columns, holds: impl Fn(Place) -> bool) {
         let over = chosen(columns, Column::Stage, |stage| matches!(stage, "ResponseComplete" | "Panic"));
         let forbid = chosen(columns, Column::Decision, |decision| decision == "forbid");
         let long_verb = chosen(columns, Column::Verb, |verb| verb == "watch" || verb == "connect");
@@ -237,7 +249,7 @@ impl Counted {
         let word = |column, row: usize| &columns.words(column).dictionary.words[code(column, row)];
         for row in select(filter, columns) {
             let row = usize::from(row);
-            if !over[code(Column::Stage, row)] {
+            if !over[code(Column::Stage, row)] || !holds(columns.places[row]) {
                 continue;
             }
             counted[row] = true;
@@ -411,7 +423,7 @@ fn slow(took: u32, source: &Source, place: Place) -> Option<Slow> {
         Words::Known(lexicon) => lexicon.clone(),
         Words::Of(segment) => Arc::new(segment.lexicon(&source.medium).ok()?),
     };
-    let event = Record::read(&source.medium.read(u64::from(place.offset), place.length as usize).ok()?, &lexicon)?.event();
+    let event = Record::read(&source.medium.read(u64::from(place.offset), place.length as usize).ok()?, &lexicon, &source.medium)?.event();
     Some(Slow {
         took: u64::from(took),
         user: event.effective_user().username.clone(),

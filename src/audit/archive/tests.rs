@@ -292,3 +292,63 @@ fn pages_in_either_order_have_every_record_once_across_segments_and_a_restart() 
     }
     assert!(["", "-", "1", "x-1", "1-1-1", "1-fffffffff"].iter().all(|text| text.parse::<Position>().is_err()));
 }
+
+#[test]
+fn what_an_expression_finds_on_every_core_comes_in_order_and_ends_where_somebody_has_enough() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = Archive::open(Some(directory.path()), Limits::default()).unwrap();
+    for batch in 0..3 {
+        archive.append((batch * 3000..batch * 3000 + 3000).map(event));
+        archive.close();
+    }
+    let filter = filter(&[("filter", "event.auditID.endsWith('7')")]);
+    for order in [Order::OldestFirst, Order::NewestFirst] {
+        let mut expected: Vec<String> = (0..9000).filter(|number| number % 10 == 7).map(|number| format!("id-{number}")).collect();
+        if order == Order::NewestFirst {
+            expected.reverse();
+        }
+        for limit in [1, 350, 899, 900, usize::MAX] {
+            let mut seen = Vec::new();
+            archive.scan(&filter, order, limit, |record| {
+                seen.push(record.event().audit_id);
+                ControlFlow::Continue(())
+            });
+            assert_eq!(seen, &expected[..limit.min(900)], "{order:?}, {limit}");
+        }
+        let mut seen = 0;
+        archive.scan(&filter, order, usize::MAX, |_| {
+            seen += 1;
+            if seen == 500 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(seen, 500);
+    }
+}
+
+#[test]
+fn a_list_that_is_asked_for_again_takes_no_room_and_is_told_whole_also_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let items = json!([{"metadata": {"name": "a"}}, {"data": "x".repeat(100_000)}]);
+    let list = |number: usize| Event {
+        request_uri: format!("/api/v1/configmaps?limit={}", number % 2),
+        response_object: Some(crate::audit::Json::from(&json!({"metadata": {"resourceVersion": number.to_string()}, "items": items}))),
+        ..event(number)
+    };
+    let archive = Archive::open(Some(directory.path()), Limits::default()).unwrap();
+    archive.append((0..50).map(list));
+    archive.append((50..100).map(list));
+    assert!(archive.kept().bytes < 300_000, "{}", archive.kept().bytes);
+    let check = |archive: &Archive| {
+        let asked = filter(&[("filter", "event.responseObject.metadata.resourceVersion in ['1', '64', '99']")]);
+        let found = archive.query(&asked, 10);
+        assert_eq!(ids(&found), ["id-1", "id-64", "id-99"]);
+        assert!(found.iter().zip([1, 64, 99]).all(|(found, number)| found.response_object == list(number).response_object));
+    };
+    check(&archive);
+    // A kill: the segment is never sealed.
+    let killed = directory.path().join("killed");
+    std::fs::create_dir(&killed).unwrap();
+    std::fs::copy(directory.path().join("0000000000.segment"), killed.join("0000000000.segment")).unwrap();
+    check(&Archive::open(Some(&killed), Limits::default()).unwrap());
+    drop(archive);
+    check(&Archive::open(Some(directory.path()), Limits::default()).unwrap());
+}

@@ -5,12 +5,13 @@ mod story;
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 use super::quoted::Secrets;
 use super::record::{LARGEST_BODY, TRUNCATED};
-use super::{Event, Json, Level, Stage, identity, redact};
+use super::{Event, Json, Level, Stage, identity, named, redact};
 
 /// How deep envelopes may lie in each other.
 const DEEPEST: usize = 8;
@@ -54,6 +55,13 @@ fn behind_time(text: &str) -> &str {
         Some((_, json)) if !rest.starts_with(['{', '[']) && json.starts_with('{') => json,
         _ => rest,
     }
+}
+
+/// Whether a text is the beginning of a document that goes on behind it.
+pub fn goes_on(text: &str) -> bool {
+    let text = text.trim().trim_start_matches('\u{feff}');
+    let last = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>().last();
+    last.is_some_and(|last| last.is_err_and(|error| error.is_eof()))
 }
 
 /// What is in a text of JSON documents. Behind one that cannot be read nothing is found any more.
@@ -244,7 +252,7 @@ fn redacted(event: &mut Event) {
         _ => ("GET", false),
     };
     let info = crate::request::parse(method, path, query);
-    event.request_uri = redact::target(&event.request_uri);
+    event.request_uri = named::target(&event.request_uri);
     let mut secrets = Secrets::of(&info, has_body);
     let read = |body: &Json| redact::may_hold_secrets(&info, body.bytes()).then(|| body.value()).flatten();
     if let Some(object) = event.request_object.as_ref().and_then(read) {
@@ -280,7 +288,10 @@ fn cloud_logging(payload: &Value, entry: &Value) -> Option<Event> {
     }
     let verb = method.rsplit('.').next().unwrap_or_default().to_owned();
     let name = text(payload, "/resourceName");
+    // Of another path than that of a resource the method has the verb alone: `io.k8s.get`.
+    let is_other = method.strip_prefix("io.k8s.") == Some(&verb);
     let path = match name.strip_prefix("core/") {
+        _ if is_other => format!("/{name}"),
         Some(rest) => format!("/api/{rest}"),
         None => format!("/apis/{name}"),
     };
@@ -327,7 +338,8 @@ fn cloud_logging(payload: &Value, entry: &Value) -> Option<Event> {
         request_object,
         response_object,
         request_received_timestamp: time("/timestamp"),
-        stage_timestamp: time("/receiveTimestamp").or_else(|| time("/timestamp")),
+        // When the log took the entry in says nothing of how long the request took.
+        stage_timestamp: time("/timestamp"),
         annotations,
         ..Event::default()
     };
@@ -448,13 +460,24 @@ mod tests {
             (&*object.api_group, &*object.resource, &*object.namespace, &*object.name),
             ("rbac.authorization.k8s.io", "rolebindings", "team", "admins")
         );
-        assert_eq!((event.decision(), event.user.username.as_str(), event.took()), ("forbid", "jane@example.com", 500_000));
+        assert_eq!(
+            (event.decision(), event.user.username.as_str(), event.took()),
+            ("forbid", "jane@example.com", 0),
+            "nothing says how long it took"
+        );
         let mut pod = entry.clone();
         pod["protoPayload"]["methodName"] = json!("io.k8s.core.v1.pods.exec.create");
         pod["protoPayload"]["resourceName"] = json!("core/v1/namespaces/team/pods/web/exec");
         pod["protoPayload"]["status"] = json!({});
         let event = line(&pod.to_string()).events.remove(0);
         assert_eq!((event.resource().as_str(), event.code()), ("pods/exec", 201));
+        let mut discovery = entry;
+        discovery["protoPayload"]["methodName"] = json!("io.k8s.get");
+        for (name, uri) in [("apis/apps/v1", "/apis/apps/v1"), ("api/v1", "/api/v1"), ("healthz", "/healthz")] {
+            discovery["protoPayload"]["resourceName"] = json!(name);
+            let event = line(&discovery.to_string()).events.remove(0);
+            assert_eq!((event.object_ref.is_none(), event.request_uri.as_str(), &*event.verb), (true, uri, "get"));
+        }
     }
 
     #[test]

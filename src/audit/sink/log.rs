@@ -1,5 +1,5 @@
-//! The log: one event per line, in a file that is set aside when it has grown too large. Files that have been set aside carry the
-//! time in their name, are compressed if that is wished, and go when they are too old or too many. `-` is standard output.
+//! The log: one event per line, in a file that is set aside when it has grown too large; what becomes of it then is told in
+//! [`attic`](super::attic). `-` is standard output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use jiff::Timestamp;
 
+use super::attic::{Attic, backup_name};
 use super::{Inlet, Outlet, Pieces, ends};
 
 /// How many pieces of some lines each may wait for the disk.
@@ -25,9 +24,6 @@ const GATHER: Duration = Duration::from_millis(10);
 
 /// How often it is told that it cannot be written.
 const TELL: Duration = Duration::from_secs(10);
-
-/// The time in the name of a file that was set aside.
-const STAMP: &str = "%Y-%m-%dT%H-%M-%S";
 
 /// Where the log is, and how much of it is kept.
 #[derive(Clone, Debug)]
@@ -99,13 +95,15 @@ struct Rotating {
     settings: Settings,
     file: Option<File>,
     size: u64,
+    attic: Attic,
 }
 
 impl Rotating {
     fn open(settings: Settings) -> io::Result<Self> {
-        let mut log = Rotating { settings, file: None, size: 0 };
+        let attic = Attic::open(settings.clone())?;
+        let mut log = Rotating { settings, file: None, size: 0, attic };
         log.reopen()?;
-        log.clear(Timestamp::now());
+        log.attic.tidy();
         Ok(log)
     }
 
@@ -142,31 +140,11 @@ impl Rotating {
     /// Sets the file aside and begins a new one.
     fn rotate(&mut self) -> io::Result<()> {
         self.file = None;
-        let now = Timestamp::now();
-        let aside = backup_name(&self.settings.path, now);
         if self.settings.path.exists() {
-            std::fs::rename(&self.settings.path, &aside)?;
-            if self.settings.compress
-                && let Err(error) = compress(&aside)
-            {
-                tracing::warn!(%error, file = %aside.display(), "cannot compress an audit log");
-            }
+            std::fs::rename(&self.settings.path, backup_name(&self.settings.path, Timestamp::now()))?;
         }
-        self.clear(now);
+        self.attic.tidy();
         self.reopen()
-    }
-
-    /// Removes what is too old or too many.
-    fn clear(&self, now: Timestamp) {
-        let Some(directory) = self.settings.path.parent() else { return };
-        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-        let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        for name in surplus(&self.settings, &names, now) {
-            if let Err(error) = std::fs::remove_file(directory.join(&name)) {
-                tracing::warn!(%error, file = name, "cannot remove an old audit log");
-            }
-        }
     }
 }
 
@@ -217,62 +195,6 @@ fn first_line(text: &[u8]) -> usize {
     memchr::memchr(b'\n', text).map_or(text.len(), |end| end + 1)
 }
 
-/// `audit.log` set aside becomes `audit-2026-11-16T00-01-40.713.log`.
-fn backup_name(path: &Path, at: Timestamp) -> PathBuf {
-    let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
-    let (stem, extension) = (text(path.file_stem()), text(path.extension()));
-    let mut millis = at.as_millisecond();
-    loop {
-        let at = Timestamp::from_millisecond(millis).unwrap_or(at);
-        let stamp = format!("{}.{:03}", at.strftime(STAMP), millis.rem_euclid(1000));
-        let name = if extension.is_empty() { format!("{stem}-{stamp}") } else { format!("{stem}-{stamp}.{extension}") };
-        let name = path.with_file_name(name);
-        if !name.exists() && !with_gz(&name).exists() {
-            return name;
-        }
-        // Two within a millisecond.
-        millis += 1;
-    }
-}
-
-fn with_gz(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".gz");
-    name.into()
-}
-
-fn compress(path: &Path) -> io::Result<()> {
-    let target = with_gz(path);
-    let out = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&target)?;
-    let mut encoder = GzEncoder::new(out, Compression::default());
-    let copied = File::open(path).and_then(|mut file| io::copy(&mut file, &mut encoder));
-    if let Err(error) = copied.and_then(|_| encoder.finish()?.sync_all()) {
-        // Half of it would only take the room that it lacked.
-        let _ = std::fs::remove_file(&target);
-        return Err(error);
-    }
-    std::fs::remove_file(path)
-}
-
-/// Which of the files in a directory are logs that were set aside and are to go.
-fn surplus(settings: &Settings, names: &[String], now: Timestamp) -> Vec<String> {
-    let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
-    let prefix = format!("{}-", text(settings.path.file_stem()));
-    let extension = text(settings.path.extension());
-    let suffix = if extension.is_empty() { String::new() } else { format!(".{extension}") };
-    let time = |name: &String| {
-        let stamp = name.strip_suffix(".gz").unwrap_or(name).strip_prefix(&prefix)?.strip_suffix(&suffix)?;
-        let (seconds, millis) = stamp.rsplit_once('.')?;
-        let at = jiff::civil::DateTime::strptime(STAMP, seconds).ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
-        at.checked_add(jiff::SignedDuration::from_millis(millis.parse().ok()?)).ok()
-    };
-    let mut backups: Vec<(Timestamp, &String)> = names.iter().filter_map(|name| Some((time(name)?, name))).collect();
-    backups.sort_by(|a, b| b.cmp(a));
-    let too_old = |at: Timestamp| !settings.max_age.is_zero() && now.duration_since(at).unsigned_abs() > settings.max_age && at < now;
-    let too_many = |index: usize| settings.max_backups > 0 && index >= settings.max_backups;
-    backups.into_iter().enumerate().filter(|(index, (at, _))| too_many(*index) || too_old(*at)).map(|(_, (_, name))| name.clone()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +211,7 @@ mod tests {
         log.write(b"one 90123456\ntwo\n").unwrap();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
         log.write(b"three\nfour 0123456789012345678901234567890\nfive\nsix\n").unwrap();
+        drop(log);
         let mut kept: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().path()).collect();
         kept.sort();
         let content: Vec<_> = kept.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
@@ -349,6 +272,7 @@ mod tests {
         let mut log = Rotating::open(Settings { compress: true, ..settings(path.clone()) }).unwrap();
         log.write(b"one 9012345678901234\n").unwrap();
         log.write(b"two\n").unwrap();
+        drop(log);
         let aside = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().path()).find(|p| *p != path).unwrap();
         assert!(aside.to_string_lossy().ends_with(".log.gz"));
         let mut text = String::new();
@@ -356,14 +280,5 @@ mod tests {
         assert_eq!(text, "one 9012345678901234\n");
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn what_is_too_old_goes_and_what_is_not_a_log_stays() {
-        let settings = Settings { max_age: Duration::from_secs(86_400), max_backups: 0, ..Settings::new("/var/log/audit.log") };
-        let names =
-            ["audit.log", "audit-2026-11-16T00-01-40.713.log", "audit-2026-11-14T00-01-40.713.log.gz", "audit-notes.log", "audit-2026.txt"];
-        let gone = surplus(&settings, &names.map(str::to_owned), "2026-11-16T12:00:00Z".parse().unwrap());
-        assert_eq!(gone, ["audit-2026-11-14T00-01-40.713.log.gz"]);
     }
 }

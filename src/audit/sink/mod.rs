@@ -1,6 +1,7 @@
 //! Where events go besides the archive, as a real server sends them: a file of JSON lines, or a webhook. Each sink has a queue and a
 //! thread of its own, so that one that hangs holds up neither the requests nor the other.
 
+pub(crate) mod attic;
 pub mod log;
 pub mod webhook;
 

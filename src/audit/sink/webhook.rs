@@ -77,15 +77,17 @@ struct Sender {
 
 impl Sender {
     async fn run(mut self, inlet: &Inlet) {
+        let mut given_up = 0;
         loop {
             // Not on this thread, which has connections to look after meanwhile.
             let (queue, wait) = (inlet.queue.clone(), self.settings.max_wait);
-            let Ok(Some(events)) = tokio::task::spawn_blocking(move || queue.take(wait)).await else { return };
+            let Ok(Some(events)) = tokio::task::spawn_blocking(move || queue.take(wait)).await else { break };
             for batch in events.chunks(self.settings.max_size.max(1)) {
                 tokio::select! {
                     biased;
                     () = inlet.give_up.cancelled() => {
                         inlet.tally.errors.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                        given_up += batch.len();
                     }
                     delivered = self.deliver(batch) => {
                         if !delivered {
@@ -95,6 +97,9 @@ impl Sender {
                 }
                 inlet.queue.finish(batch.len());
             }
+        }
+        if given_up > 0 {
+            tracing::warn!(events = given_up, "audit events did not get to the webhook before the server stopped");
         }
     }
 

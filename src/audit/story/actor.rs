@@ -43,11 +43,6 @@ impl Lane {
         }
     }
 
-    /// Its position from the left.
-    pub fn position(self) -> usize {
-        self as usize
-    }
-
     /// The heading.
     pub fn title(self) -> &'static str {
         match self {

@@ -216,18 +216,18 @@ impl<'a> Request<'a> {
         let owners = owners(&self.kept.object, &leaf.path);
         // What a Binding brings along is the scheduler's, and a status is what its owner reports: neither has defaults.
         let is_status = matches!(leaf.path.first(), Some(Element::Field(field)) if field == "status");
-        if self.is_binding() || (is_status && !owners.is_empty()) {
+        if self.is_about("binding") || (is_status && !owners.is_empty()) {
             self.credit(&mut found, &owners);
             return found;
         }
         let said = self.said.as_ref().map(|said| said.get(&show(&leaf.path)) == Some(leaf.value));
         let applied = owners.iter().any(|owner| owner.operation == "Apply");
-        let is_allocated = owners.is_empty() && (is_status || is_allocated(&self.kept.object, &leaf.path));
+        let is_allocated = owners.is_empty() && ((is_status && !self.is_about("status")) || is_allocated(&self.kept.object, &leaf.path));
         if said != Some(true) && !applied && !is_allocated && (facts.is_default)(&self.kept.object, &leaf.pointer) {
             (found.source, found.by) = (Source::Default, "default".into());
             return found;
         }
-        if said == Some(true) || !owners.is_empty() || is_identity(&leaf.path) || self.sent(leaf) {
+        if said == Some(true) || !owners.is_empty() || is_identity(&leaf.path) || self.sent(leaf, is_allocated) {
             self.credit(&mut found, &owners);
             return found;
         }
@@ -245,18 +245,23 @@ impl<'a> Request<'a> {
         is_name && self.kept.object["metadata"]["generateName"].is_string() && self.event.is_some_and(unnamed)
     }
 
-    /// Whether the recorded body has a field, where managedFields are not kept: an audit policy may leave them out.
-    fn sent(&self, leaf: &Leaf<'_>) -> bool {
+    /// Whether a field came with the request, where managedFields are not kept: an audit policy may leave them out, and an object that
+    /// began without any stays without. The recorded body says it; where none is known, whoever wrote has said what is neither a
+    /// default nor made by the server.
+    fn sent(&self, leaf: &Leaf<'_>, is_allocated: bool) -> bool {
         if !self.kept.object["metadata"]["managedFields"].is_null() {
             return false;
         }
         let body = self.event.and_then(|event| event.request_object.as_ref()).and_then(Json::value);
-        body.is_some_and(|body| body.pointer(&leaf.pointer) == Some(leaf.value))
+        match body.filter(Value::is_object) {
+            Some(body) => body.pointer(&leaf.pointer) == Some(leaf.value),
+            None => self.event.is_some() && !is_allocated,
+        }
     }
 
-    /// Whether it bound a Pod to a node.
-    fn is_binding(&self) -> bool {
-        self.event.and_then(|event| event.object_ref.as_ref()).is_some_and(|object| object.subresource == "binding")
+    /// Whether it was about this subresource: one about `binding` bound a Pod to a node.
+    fn is_about(&self, subresource: &str) -> bool {
+        self.event.and_then(|event| event.object_ref.as_ref()).is_some_and(|object| object.subresource == subresource)
     }
 
     /// The field is the work of whoever sent the request.
@@ -324,13 +329,14 @@ fn is_identity(path: &[Element]) -> bool {
     }
 }
 
-/// Whether a step is a plugin's, a policy's or a webhook's.
+/// Whether a step of admission is a plugin's, a policy's or a webhook's. Plugins are written in camel case, policies have the names of
+/// objects: one that was passed over, or could not be asked, may not have got as far as a binding.
 pub fn kind_of(step: &Step) -> Source {
-    let has = |field: &str| step.detail.as_ref().is_some_and(|detail| detail.get(field).is_some());
-    match (has("configuration"), has("binding")) {
-        (true, _) => Source::Webhook,
-        (false, true) => Source::Policy,
-        (false, false) => Source::Plugin,
+    let is_webhook = step.detail.as_ref().is_some_and(|detail| detail.get("configuration").is_some());
+    match step.name.starts_with(|c: char| c.is_ascii_uppercase()) {
+        _ if is_webhook => Source::Webhook,
+        true => Source::Plugin,
+        false => Source::Policy,
     }
 }
 

@@ -173,3 +173,21 @@ fn a_generated_name_is_the_servers_and_a_recorded_body_stands_in_for_managed_fie
     // Whoever says both has named it.
     assert_eq!(sources(&told(&[kept(1, "a", object)], &[create("x-abcde")]))[0], Source::Client);
 }
+
+#[test]
+fn where_neither_managed_fields_nor_a_body_are_known_a_change_is_the_work_of_who_made_the_request() {
+    let made = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x", "uid": "u"},
+        "spec": {"replicas": 3, "revisionHistoryLimit": 10}, "status": {"phase": "new"}});
+    let mut reported = made.clone();
+    reported["status"]["replicas"] = json!(3);
+    let mut report = Event::clone(&event("two", "system:serviceaccount:kube-system:deployment-controller", "update", Vec::new()));
+    report.object_ref = serde_json::from_value(json!({"resource": "deployments", "subresource": "status", "name": "x"})).ok();
+    let events = [event("one", "jane", "patch", Vec::new()), Arc::new(report)];
+    let fields = told(&[kept(1, "one", made), kept(2, "two", reported.clone())], &events);
+    let of = |path: &str| (fields[path].source, fields[path].by.as_str());
+    assert_eq!(of("spec.replicas"), (Source::Client, "jane"));
+    assert_eq!(of("spec.revisionHistoryLimit"), (Source::Default, "default"));
+    assert_eq!(of("status.phase"), (Source::Server, "API server"), "a client's write brings no status");
+    assert_eq!(of("status.replicas"), (Source::Controller, "deployment-controller"));
+    assert_eq!(told(&[kept(1, "gone", reported)], &[])["spec.replicas"].source, Source::Server, "whose request it was is not known");
+}

@@ -18,9 +18,7 @@ const TEXT: usize = 44;
 
 /// Draws a sequence; texts that do not fit into `width` columns, where that is given, go on in the next line.
 pub fn draw(sequence: &Sequence, width: Option<usize>) -> String {
-    // A party that had no part in it gets no lane.
-    let has_part = |lane: &Lane| sequence.messages.iter().any(|message| message.from == *lane || message.to == *lane);
-    let lanes: Vec<Lane> = Lane::ALL.into_iter().filter(has_part).collect();
+    let lanes = sequence.lanes();
     let lane = width.map_or(LANE.1, |width| {
         (width.saturating_sub(TIME + TEXT) / lanes.len().max(1)).clamp(LANE.0 - usize::from(width < NARROW), LANE.1)
     });

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::blame::{self, Source};
+use super::blame;
 use super::failed::failed;
 use super::fields::redacted;
+use super::permission::{Authorization, authorization};
 use crate::audit::Event;
 use crate::audit::event::{ObjectReference, ResponseStatus, UserInfo, Wrote};
-use crate::request::Step;
+use crate::request::{Step, query_value};
 
 /// The story of one request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -89,7 +90,7 @@ pub struct Hop {
 pub struct Told {
     /// Who took it.
     pub name: String,
-    /// `authenticator`, `authorizer`, `plugin`, `policy`, `webhook` or `store`.
+    /// `authenticator`, `impersonation`, `authorizer`, `decoder`, `schema`, `plugin`, `policy`, `webhook`, `store` or `server`.
     pub kind: String,
     /// How it ended.
     pub verdict: String,
@@ -114,37 +115,6 @@ pub struct Told {
     pub detail: serde_json::Map<String, Value>,
 }
 
-/// What authorisation said.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Authorization {
-    /// `allow` or `forbid`.
-    pub decision: String,
-    /// The reason, as noted.
-    pub reason: String,
-    /// The role that allowed it: `ClusterRole/view`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub role: String,
-    /// The binding that gave the role: `RoleBinding/readers`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub binding: String,
-    /// The rule that would have allowed it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub missing: Option<Missing>,
-}
-
-/// What nobody granted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Missing {
-    /// A PolicyRule that would allow the request.
-    pub rule: Value,
-    /// Where it has to be granted.
-    pub scope: String,
-    /// Whom it has to be granted to.
-    pub subject: String,
-}
-
 /// Tells the story of an event.
 pub fn explain(event: &Event) -> Explanation {
     let story = event.trace.as_deref().cloned().unwrap_or_default();
@@ -167,6 +137,15 @@ pub fn explain(event: &Event) -> Explanation {
             .map(|step| step.took)
             .sum::<u64>()
             .max(hop.steps.iter().map(|step| step.took).max().unwrap_or(0));
+        // Those that had nothing to do note how long all the others took.
+        let idle = |step: &&mut Told| matches!(step.kind.as_str(), "plugins" | "policies" | "webhooks");
+        hop.steps.iter_mut().filter(idle).for_each(|step| step.took = 0);
+    }
+    // What was wrong with an object is said in the answer, and once.
+    let message = event.response_status.as_ref().map(|status| status.message.as_str()).unwrap_or_default();
+    let last = hops.iter_mut().rev().find(|hop| matches!(hop.hop.as_str(), "decode" | "schema")).and_then(|hop| hop.steps.last_mut());
+    if let Some(step) = last.filter(|step| step.verdict == "refused") {
+        step.because = message.to_owned();
     }
     let authorization = authorization(event);
     let verdict = verdict(event, authorization.as_ref(), &hops);
@@ -205,6 +184,7 @@ fn title(hop: &str) -> &'static str {
         "impersonate" => "whom they are taken for",
         "authorize" => "may they",
         "decode" => "reading the body",
+        "schema" => "schema and rules",
         "mutate" => "mutating admission",
         "validate" => "validating admission",
         "store" => "persisting",
@@ -224,6 +204,8 @@ fn tell(steps: &[Step], index: usize, is_secret: bool) -> Told {
         // Those that a request was not for leave one step together.
         "mutate" | "validate" if matches!(&*step.name, "plugins" | "policies" | "webhooks") => &step.name,
         "mutate" | "validate" => blame::kind_of(step).as_str(),
+        "decode" => "decoder",
+        "schema" => "schema",
         "store" => "store",
         "serialize" | "respond" => "server",
         _ => "",
@@ -233,7 +215,8 @@ fn tell(steps: &[Step], index: usize, is_secret: bool) -> Told {
     let text = |field: &str| detail.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let because =
         [text("because"), text("message"), text("error"), text("reason"), rest.to_owned()].into_iter().find(|text| !text.is_empty());
-    let failed = failed(&detail);
+    let further = detail.get("further").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
+    let failed = std::iter::once(&detail).chain(further).flat_map(failed).collect();
     for told in ["because", "message", "error"] {
         if detail.get(told).and_then(Value::as_str) == because.as_deref() {
             detail.remove(told);
@@ -242,7 +225,7 @@ fn tell(steps: &[Step], index: usize, is_secret: bool) -> Told {
     let changes = blame::patch_of(step).map(|patch| changes(patch, is_secret)).unwrap_or_default();
     detail.remove("patch");
     detail.remove("diff");
-    let round = matches!(blame::kind_of(step), Source::Webhook | Source::Policy).then(|| blame::round(steps, index));
+    let round = matches!(kind, "webhook" | "policy").then(|| blame::round(steps, index));
     Told {
         name: step.name.to_string(),
         kind: kind.to_owned(),
@@ -299,59 +282,6 @@ fn merged(patch: &Value, path: &mut String, hide: &dyn Fn(&Value) -> Value, line
     }
 }
 
-fn authorization(event: &Event) -> Option<Authorization> {
-    let decision = event.annotations.get("authorization.k8s.io/decision")?.clone();
-    let reason = event.annotations.get("authorization.k8s.io/reason").cloned().unwrap_or_default();
-    let mut found = Authorization { decision, reason, ..Authorization::default() };
-    let steps = event.trace.as_ref().map(|story| story.steps.as_slice()).unwrap_or_default();
-    let by = steps.iter().find(|step| step.hop == "authorize").and_then(|step| step.detail.as_ref());
-    let told = by.and_then(|by| Some((by["binding"].as_str()?.to_owned(), by["role"].as_str()?.to_owned())));
-    if let Some((binding, role)) = told.or_else(|| granted(&found.reason)) {
-        (found.binding, found.role) = (binding, role);
-    }
-    if found.decision == "forbid" {
-        found.missing = Some(missing(event, &event.verb));
-    } else if event.may_not_create() {
-        found.missing = Some(missing(event, "create"));
-    }
-    Some(found)
-}
-
-/// The binding and the role in `RBAC: allowed by RoleBinding "b/ns" of Role "r" to User "u"`.
-fn granted(reason: &str) -> Option<(String, String)> {
-    let rest = reason.strip_prefix("RBAC: allowed by ")?;
-    let (binding, rest) = rest.split_once(" of ")?;
-    let (role, _) = rest.split_once(" to ")?;
-    let short = |text: &str| {
-        let (kind, name) = text.split_once(' ')?;
-        Some(format!("{kind}/{}", name.trim_matches('"')))
-    };
-    Some((short(binding)?, short(role)?))
-}
-
-fn missing(event: &Event, verb: &str) -> Missing {
-    let user = &event.effective_user().username;
-    let subject = match user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
-        Some((namespace, name)) => format!("ServiceAccount {namespace}/{name}"),
-        None => format!("User {user}"),
-    };
-    let Some(object) = event.object_ref.as_ref().filter(|object| !object.resource.is_empty()) else {
-        let path = event.request_uri.split('?').next().unwrap_or_default();
-        let rule = json!({"nonResourceURLs": [path], "verbs": [verb]});
-        return Missing { rule, scope: "a ClusterRole and a ClusterRoleBinding".into(), subject };
-    };
-    let resource = match object.subresource.is_empty() {
-        true => object.resource.clone(),
-        false => format!("{}/{}", object.resource, object.subresource),
-    };
-    let rule = json!({"apiGroups": [object.api_group], "resources": [resource], "verbs": [verb]});
-    let scope = match object.namespace.as_str() {
-        "" => "a ClusterRole and a ClusterRoleBinding".into(),
-        namespace => format!("a Role and a RoleBinding in the namespace {namespace}"),
-    };
-    Missing { rule, scope, subject }
-}
-
 fn verdict(event: &Event, authorization: Option<&Authorization>, hops: &[Hop]) -> &'static str {
     let refused = authorization.is_some_and(|found| found.missing.is_some()) || event.code() == 401 || denied(hops).is_some();
     match event.code() {
@@ -376,10 +306,7 @@ fn summary(event: &Event, verdict: &str, authorization: Option<&Authorization>, 
         "allowed" => {
             let by = authorization.filter(|found| !found.role.is_empty());
             let by = by.map(|found| format!(", by {} through {}", found.role, found.binding)).unwrap_or_default();
-            let revision = event.trace.as_ref().and_then(|story| story.wrote.as_ref()).map(|wrote| wrote.revision);
-            // A deletion that was imported has none.
-            let revision = revision.filter(|revision| *revision > 0).map(|revision| format!("; revision {revision}")).unwrap_or_default();
-            format!("{} was allowed{by} ({code}){revision}", event.effective_user().username)
+            format!("{} was allowed{by} ({code}){}", event.effective_user().username, came_of_it(event))
         }
         "denied" if code == 401 => "nobody knows who asks: no authenticator took the credential".into(),
         "denied" => match (authorization.and_then(|found| found.missing.as_ref()), denied(hops)) {
@@ -402,9 +329,28 @@ fn summary(event: &Event, verdict: &str, authorization: Option<&Authorization>, 
     }
 }
 
+/// What an allowed request left behind: a revision, or of a write none.
+fn came_of_it(event: &Event) -> String {
+    let query = event.request_uri.split_once('?').map_or("", |(_, query)| query);
+    match (event.trace.as_ref(), &*event.verb) {
+        _ if query_value(query, "dryRun").is_some_and(|all| !all.is_empty()) => "; a dry run, nothing was written".into(),
+        (None, _) => String::new(),
+        (Some(story), verb) => match &story.wrote {
+            // A deletion that was imported has none.
+            Some(wrote) if wrote.revision == 0 => String::new(),
+            Some(wrote) => format!("; revision {}", wrote.revision),
+            // Without steps it is another server's, and nobody knows.
+            None if matches!(verb, "update" | "patch" | "delete") && !story.steps.is_empty() => "; nothing was written".into(),
+            None => String::new(),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use serde_json::json;
 
     use super::*;
     use crate::audit::Story;
@@ -506,5 +452,52 @@ mod tests {
     fn a_merge_patch_is_told_like_any_other() {
         let lines = changes(&json!({"metadata": {"labels": {"a/b": "c", "d": null}}}), false);
         assert_eq!(lines, ["~ /metadata/labels/a~1b: \"c\"", "- /metadata/labels/d"]);
+    }
+
+    #[test]
+    fn what_a_schema_refused_has_its_hop_and_its_reason() {
+        let steps = vec![step("decode", "JSON", "decoded", Value::Null), step("schema", "validation", "refused", Value::Null)];
+        let told = explain(&event(422, &[("authorization.k8s.io/decision", "allow")], steps));
+        let hops: Vec<_> =
+            told.hops.iter().map(|hop| (hop.title.as_str(), hop.steps[0].kind.as_str(), hop.steps[0].because.as_str())).collect();
+        assert_eq!(hops, [("reading the body", "decoder", ""), ("schema and rules", "schema", "no")]);
+        assert_eq!((told.verdict.as_str(), told.summary.as_str()), ("failed", "422: no"));
+    }
+
+    #[test]
+    fn a_stream_by_get_that_may_not_create_is_a_denial_with_its_missing_rule() {
+        let steps = vec![
+            step("authorize", "RBAC", "allowed", json!({"role": "Role/team/r", "binding": "RoleBinding/team/b"})),
+            step("authorize", "chain", "denied", json!({"verb": "create"})),
+        ];
+        let mut event = event(403, &[("authorization.k8s.io/decision", "allow")], steps);
+        event.verb = "get".into();
+        event.object_ref =
+            serde_json::from_value(json!({"resource": "pods", "namespace": "team", "name": "a", "subresource": "exec"})).ok();
+        let told = explain(&event);
+        assert_eq!(told.verdict, "denied");
+        let found = told.authorization.expect("authorization");
+        let rule = json!({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]});
+        assert_eq!((found.role.as_str(), found.missing.map(|missing| missing.rule)), ("Role/team/r", Some(rule)));
+    }
+
+    #[test]
+    fn a_policy_that_came_to_no_binding_is_no_plugin() {
+        let because = json!({"because": "failed to configure policy: no such parameter"});
+        let idle = |since: u64| Step { took: Duration::from_micros(since), ..step("mutate", "plugins", "skipped", json!({"count": 3})) };
+        let told = explain(&event(403, &[], vec![idle(900), idle(80), step("validate", "limits", "denied", because)]));
+        let idle = |step: &Told| step.kind == "plugins" && step.took == 0 && step.round.is_none();
+        assert!(told.hops[0].steps.iter().all(idle), "who had nothing to do took no time and no round");
+        assert_eq!(told.hops[0].took, 900);
+        assert!(told.summary.starts_with("policy limits said no in validating admission: failed to configure"), "{}", told.summary);
+    }
+
+    #[test]
+    fn a_write_of_which_nothing_came_says_so() {
+        let mut event = event(200, &[], vec![step("schema", "validation", "valid", Value::Null)]);
+        event.verb = "patch".into();
+        assert_eq!(explain(&event).summary, "bob was allowed (200); nothing was written");
+        event.request_uri.push_str("?fieldManager=x&dryRun=All");
+        assert_eq!(explain(&event).summary, "bob was allowed (200); a dry run, nothing was written");
     }
 }

@@ -9,19 +9,24 @@ use super::sequence::{Arrow, Sequence};
 /// The diagram's source.
 pub fn mermaid(sequence: &Sequence) -> String {
     let mut out = String::from("sequenceDiagram\n");
-    for lane in Lane::ALL {
+    let lanes = sequence.lanes();
+    for lane in lanes.iter().copied() {
         let _ = writeln!(out, "    participant {} as {}", id(lane), lane.title());
     }
     for message in &sequence.messages {
         let arrow = match message.arrow {
+            _ if message.refused => "-x",
             Arrow::Call => "->>",
             Arrow::Watch => "-->>",
-            Arrow::Persist => "->",
+            Arrow::Persist => "-)",
             Arrow::Reconcile => "--)",
         };
         let _ = writeln!(out, "    {}{arrow}{}: {} {}", id(message.from), id(message.to), elapsed(message.after), escape(&message.text));
     }
-    let _ = writeln!(out, "    Note over Client,CRI: {}", escape(&sequence.ending(elapsed)));
+    if let (Some(first), Some(last)) = (lanes.first(), lanes.last()) {
+        let over = if first == last { id(*first).to_owned() } else { format!("{},{}", id(*first), id(*last)) };
+        let _ = writeln!(out, "    Note over {over}: {}", escape(&sequence.ending(elapsed)));
+    }
     out
 }
 
@@ -59,6 +64,12 @@ mod tests {
         assert!(text.contains("    Client->>API: +0 µs create deployments/web\n"), "{text}");
         assert!(text.contains("API-->>controllers: +400 µs ADDED Deployment web"), "{text}");
         assert!(text.contains("Note over Client,CRI: deployments/web is ready after +7.4 ms"));
+        let mut refused = rollout();
+        refused.messages.truncate(1);
+        refused.messages[0].refused = true;
+        let text = mermaid(&refused);
+        assert!(text.contains("    Client-xAPI: +0 µs create deployments/web\n"), "{text}");
+        assert!(!text.contains("participant CRI") && text.contains("Note over Client,API: "), "who had no part gets no lane: {text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! wants to know. The server computes these ([`crate::gateway::operations`]), the command line draws them.
 //!
 //! [`fields`] takes objects apart and compares them; [`blame`] says who set a field; [`explain`] tells the way of one request, with
-//! [`failed`] why a policy's expression was false; [`sequence`] tells what followed from a write, and [`draw`], [`mermaid`] and [`svg`]
+//! [`permission`] what allowed it or was missing and [`failed`] why a policy's expression was false; [`sequence`] tells what followed from a write, and [`draw`], [`mermaid`] and [`svg`]
 //! draw that.
 
 pub mod actor;
@@ -13,6 +13,7 @@ pub mod failed;
 pub mod fields;
 pub mod mermaid;
 pub mod ownership;
+pub mod permission;
 pub mod ready;
 pub mod sequence;
 pub mod svg;

@@ -57,6 +57,10 @@ pub fn state(object: &Value) -> String {
                 _ => phase,
             }
         }
+        // Those of an older template are available too.
+        "Deployment" if count("availableReplicas") > 0 && count("updatedReplicas") < wanted => {
+            format!("{}/{wanted} available, {}/{wanted} updated", count("availableReplicas"), count("updatedReplicas"))
+        }
         "Deployment" => format!("{}/{wanted} available", count("availableReplicas")),
         "ReplicaSet" | "StatefulSet" | "ReplicationController" => format!("{}/{wanted} ready", count("readyReplicas")),
         "DaemonSet" => format!("{}/{} ready", count("numberReady"), count("desiredNumberScheduled")),
@@ -65,8 +69,37 @@ pub fn state(object: &Value) -> String {
             let ended = ended.map(|name| format!(", {name}")).unwrap_or_default();
             format!("{} active, {} succeeded, {} failed{ended}", count("active"), count("succeeded"), count("failed"))
         }
+        "Namespace" | "PersistentVolume" | "PersistentVolumeClaim" => object["status"]["phase"].as_str().unwrap_or_default().to_owned(),
         _ => String::new(),
     }
+}
+
+/// What keeps an object from being ready, as far as it says so itself: finalizers that its deletion waits for, its state, and the
+/// condition that complains.
+pub fn standing(object: &Value) -> String {
+    if object["metadata"]["deletionTimestamp"].is_string() {
+        let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+        let finalizers: Vec<&str> = finalizers.filter_map(Value::as_str).collect();
+        return match finalizers.is_empty() {
+            true => "it is being deleted".into(),
+            false => format!("it is being deleted, and waits for {}", finalizers.join(", ")),
+        };
+    }
+    let complains = |condition: &&Value| match condition["type"].as_str().unwrap_or_default() {
+        "Failed" | "ReplicaFailure" => condition["status"] == "True",
+        "Progressing" | "Ready" | "Available" | "Established" => condition["status"] == "False",
+        _ => false,
+    };
+    // A failure says more than that something is not available because of it.
+    let weight = |condition: &&Value| !matches!(condition["type"].as_str(), Some("Failed" | "ReplicaFailure" | "Progressing"));
+    // What keeps a Pod is part of its state.
+    let conditions = object["status"]["conditions"].as_array().filter(|_| object["kind"] != "Pod");
+    let complaint = conditions.into_iter().flatten().filter(complains).min_by_key(weight).map(|condition| {
+        let word = |field: &str| condition[field].as_str().unwrap_or_default();
+        [word("reason"), word("message")].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ")
+    });
+    let said = [state(object), complaint.unwrap_or_default()];
+    said.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 /// The containers of a Pod's status.
@@ -186,5 +219,20 @@ mod tests {
             "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "containerID": "1"}}}]}});
         assert_eq!(runtime_steps(Some(&ran), &again), ["c ended: exit code 1 Error", "CreateContainer, StartContainer c"]);
         assert!(runtime_steps(Some(&again), &again).is_empty());
+    }
+
+    #[test]
+    fn what_keeps_an_object_from_being_ready_is_said() {
+        let failed = json!({"kind": "Job", "status": {"failed": 2, "conditions": [
+            {"type": "FailureTarget", "status": "True"},
+            {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "it failed too often"}]}});
+        assert_eq!(standing(&failed), "0 active, 0 succeeded, 2 failed, Failed; BackoffLimitExceeded: it failed too often");
+        let stuck = json!({"kind": "Deployment", "spec": {"replicas": 2}, "status": {"availableReplicas": 2, "updatedReplicas": 1,
+            "conditions": [{"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable"},
+                {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}});
+        assert_eq!(standing(&stuck), "2/2 available, 1/2 updated; ProgressDeadlineExceeded");
+        let held = json!({"kind": "ConfigMap", "metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z", "finalizers": ["a/b", "c"]}});
+        assert_eq!(standing(&held), "it is being deleted, and waits for a/b, c");
+        assert_eq!(standing(&json!({"kind": "PersistentVolumeClaim", "status": {"phase": "Pending"}})), "Pending");
     }
 }

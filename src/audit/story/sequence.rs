@@ -71,6 +71,9 @@ pub struct Sequence {
     /// Whether the object is gone now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
+    /// Where it stands, if it is not ready.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub standing: String,
     /// The messages in order.
     pub messages: Vec<Message>,
     /// How many requests about further objects of the same kind and owner are not told.
@@ -121,6 +124,18 @@ impl Deed {
         }
     }
 
+    /// The watch event that tells of its change.
+    pub fn watch_event(&self) -> &'static str {
+        let deleted = self.event.trace.as_ref().and_then(|story| story.wrote.as_ref()).is_some_and(|wrote| wrote.deleted);
+        match (deleted, &self.after, &self.before) {
+            (true, ..) => "DELETED",
+            (_, Some(_), None) => "ADDED",
+            // Its states are not kept any more.
+            (_, None, None) if self.event.verb == "create" || self.event.code() == 201 => "ADDED",
+            _ => "MODIFIED",
+        }
+    }
+
     /// `patch pods/web-x/status: Running, Ready`.
     fn call(&self) -> String {
         let object = self.event.object_ref.clone().unwrap_or_default();
@@ -129,6 +144,8 @@ impl Deed {
         let node = self.after.as_ref().and_then(|after| after["spec"]["nodeName"].as_str());
         let mut text = match (object.subresource.as_str(), node) {
             ("binding", Some(node)) => return format!("bind {}/{name} to {node}", object.resource),
+            // The server was to make up a name, and did not get to it.
+            ("", _) if name.is_empty() => format!("{} {}", self.event.verb, object.resource),
             ("", _) => format!("{} {}/{name}", self.event.verb, object.resource),
             (subresource, _) => format!("{} {}/{name}/{subresource}", self.event.verb, object.resource),
         };
@@ -159,13 +176,21 @@ pub struct Frame {
     pub whole: bool,
     /// Whether the object is gone.
     pub deleted: bool,
+    /// Where it stands, in a few words.
+    pub standing: String,
     /// How many requests about further objects alike are not told.
     pub left_out: usize,
-    /// What revisions wrote that are no part of the story, but made somebody act: `Pod web-x`, and whether it was new.
-    pub known: HashMap<u64, (String, bool)>,
+    /// What revisions wrote that are no part of the story, but made somebody act: `Pod web-x`, and the watch event.
+    pub known: HashMap<u64, (String, &'static str)>,
 }
 
 impl Sequence {
+    /// The parties, from left to right; who had no part in it gets no lane.
+    pub fn lanes(&self) -> Vec<Lane> {
+        let has_part = |lane: &Lane| self.messages.iter().any(|message| message.from == *lane || message.to == *lane);
+        Lane::ALL.into_iter().filter(has_part).collect()
+    }
+
     /// How it ended, in a sentence.
     pub fn ending(&self, elapsed: impl Fn(i64) -> String) -> String {
         let subject = &self.subject;
@@ -176,18 +201,22 @@ impl Sequence {
             (None, false) if !self.messages.is_empty() && self.messages.iter().all(|message| message.refused) => {
                 format!("{subject} was refused")
             }
-            (None, false) => format!("{subject} is not ready"),
+            (None, false) if self.standing.is_empty() => format!("{subject} is not ready"),
+            (None, false) => format!("{subject} is not ready: {}", self.standing),
         }
     }
 }
 
 /// Tells the deeds as a sequence, no further than to where the object is ready unless the whole story is wanted.
 pub fn sequence(mut deeds: Vec<Deed>, frame: Frame) -> Sequence {
-    let Frame { subject, ready, whole, deleted, left_out, known } = frame;
+    let Frame { subject, ready, whole, deleted, standing, left_out, known } = frame;
     // Revisions are the order of writes; a refused request stands where it was made.
     deeds.sort_by_key(|deed| (deed.received(), deed.revision().unwrap_or(u64::MAX)));
     if let Some(ready) = ready.filter(|_| !whole) {
-        deeds.retain(|deed| deed.revision().is_some_and(|revision| revision <= ready));
+        let until = deeds.iter().find(|deed| deed.revision() == Some(ready)).map(Deed::persisted);
+        // What was refused has no revision, and is part of the way all the same.
+        let is_before = |deed: &Deed| until.is_some_and(|until| deed.received() <= until);
+        deeds.retain(|deed| deed.revision().map_or_else(|| is_before(deed), |revision| revision <= ready));
     }
     let written = written(&deeds);
     let mut messages = Vec::new();
@@ -201,14 +230,15 @@ pub fn sequence(mut deeds: Vec<Deed>, frame: Frame) -> Sequence {
         message.after = (message.at.as_microsecond()) - begin.as_microsecond();
     }
     let ready_after = ready.and_then(|ready| written.get(&ready)).map(|(_, _, at)| at.as_microsecond() - begin.as_microsecond());
-    Sequence { subject, ready_after, deleted, messages, left_out }
+    let standing = if ready_after.is_some() || deleted { String::new() } else { standing };
+    Sequence { subject, ready_after, deleted, standing, messages, left_out }
 }
 
-/// What each revision wrote, whether it was new, and when it was persisted.
+/// What each revision wrote, the watch event that tells of it, and when it was persisted.
 ///
 /// A request learns a little late that its change is durable; by then a component may have acted upon it. So a change was persisted
 /// before whatever it caused, and before every later revision.
-fn written(deeds: &[Deed]) -> HashMap<u64, (String, bool, Timestamp)> {
+fn written(deeds: &[Deed]) -> HashMap<u64, (String, &'static str, Timestamp)> {
     let mut acted_upon: HashMap<u64, Timestamp> = HashMap::new();
     for deed in deeds {
         if let Some(cause) = deed.event.trace.as_ref().and_then(|story| story.cause) {
@@ -224,16 +254,17 @@ fn written(deeds: &[Deed]) -> HashMap<u64, (String, bool, Timestamp)> {
     let mut found = HashMap::with_capacity(by_revision.len());
     for (revision, deed) in by_revision {
         let told = acted_upon.get(&revision).copied().unwrap_or(Timestamp::MAX);
-        latest = deed.persisted().min(told).min(latest).max(deed.received());
-        found.insert(revision, (deed.object(), deed.before.is_none(), latest));
+        let before = latest.checked_sub(SignedDuration::from_micros(1)).unwrap_or(latest);
+        latest = deed.persisted().min(told).min(before).max(deed.received());
+        found.insert(revision, (deed.object(), deed.watch_event(), latest));
     }
     found
 }
 
 fn tell(
     deed: &Deed,
-    written: &HashMap<u64, (String, bool, Timestamp)>,
-    known: &HashMap<u64, (String, bool)>,
+    written: &HashMap<u64, (String, &'static str, Timestamp)>,
+    known: &HashMap<u64, (String, &'static str)>,
     told: &mut HashSet<(String, u64)>,
     messages: &mut Vec<Message>,
 ) {
@@ -259,10 +290,9 @@ fn tell(
         && told.insert((user.to_owned(), cause))
     {
         // A cause that is not part of the story is told when its effect came.
-        let event = |object: &str, is_new: bool| format!("{} {object}", if is_new { "ADDED" } else { "MODIFIED" });
         let (text, at) = match (written.get(&cause), known.get(&cause)) {
-            (Some((object, is_new, at)), _) => (event(object, *is_new), *at),
-            (None, Some((object, is_new))) => (event(object, *is_new), received),
+            (Some((object, event, at)), _) => (format!("{event} {object}"), *at),
+            (None, Some((object, event))) => (format!("{event} {object}"), received),
             (None, None) => (format!("revision {cause}"), received),
         };
         let watch = message(at.min(received), Lane::ApiServer, lane, Arrow::Watch, text);
@@ -284,7 +314,9 @@ fn tell(
     }
     if let Some(revision) = deed.revision() {
         let at = written.get(&revision).map_or_else(|| deed.persisted(), |(_, _, at)| *at);
-        let text = if revision == 0 { deed.object() } else { format!("revision {revision}: {}", deed.object()) };
+        let gone = if deed.watch_event() == "DELETED" { " removed" } else { "" };
+        let number = if revision == 0 { String::new() } else { format!("revision {revision}: ") };
+        let text = format!("{number}{}{gone}", deed.object());
         let persist = message(at, Lane::ApiServer, Lane::Store, Arrow::Persist, text);
         messages.push(Message { revision: Some(revision), ..persist });
     }
@@ -387,7 +419,7 @@ pub(super) mod tests {
         let deeds = vec![slow(0, 7, "jane", None), slow(1, 8, "jane", None), slow(5, 9, controller, Some(8))];
         let told = sequence(deeds, Frame::default());
         let persisted: Vec<_> = told.messages.iter().filter(|m| m.arrow == Arrow::Persist).map(|m| (m.revision, m.after)).collect();
-        assert_eq!(persisted, [(Some(7), 5_000), (Some(8), 5_000), (Some(9), 55_000)]);
+        assert_eq!(persisted, [(Some(7), 4_999), (Some(8), 5_000), (Some(9), 55_000)]);
         let call = told.messages.iter().position(|m| m.from == Lane::Controllers && m.arrow == Arrow::Call);
         assert!(told.messages.iter().position(|m| m.revision == Some(8) && m.arrow == Arrow::Persist) < call, "{told:#?}");
     }
@@ -410,12 +442,51 @@ pub(super) mod tests {
     fn one_reconcile_is_told_once_however_many_requests_it_makes() {
         let replicas = "system:serviceaccount:kube-system:replicaset-controller";
         let deeds = (0..3).map(|n| deed(n, replicas, "create", "pods", (20 + n as u64, "Pod", "p"), Some(19))).collect();
-        let known = HashMap::from([(19, ("ReplicaSet r".to_owned(), false))]);
+        let known = HashMap::from([(19, ("ReplicaSet r".to_owned(), "MODIFIED"))]);
         let told = sequence(deeds, Frame { known, deleted: true, subject: "x".into(), ..Frame::default() });
         assert_eq!(told.messages[0].text, "MODIFIED ReplicaSet r", "what it was that made them act is known");
         assert_eq!(told.ending(|_| String::new()), "x is deleted");
         assert_eq!(told.messages.iter().filter(|message| message.arrow == Arrow::Watch).count(), 1);
         assert_eq!(told.messages.iter().filter(|message| message.arrow == Arrow::Call).count(), 3);
         assert_eq!(told.ready_after, None);
+    }
+
+    #[test]
+    fn a_removal_is_told_as_one_and_so_is_its_watch_event() {
+        let mut gone = deed(0, "jane", "delete", "pods", (7, "Pod", "p"), None);
+        Arc::make_mut(&mut gone.event).trace.as_mut().and_then(|story| story.wrote.as_mut()).expect("a write").deleted = true;
+        let replaced = deed(2, "system:serviceaccount:kube-system:replicaset-controller", "create", "pods", (8, "Pod", "q"), Some(7));
+        let told = sequence(vec![gone, replaced], Frame::default());
+        let texts: Vec<&str> = told.messages.iter().map(|message| message.text.as_str()).collect();
+        assert_eq!(texts[..3], ["delete pods/p", "revision 7: Pod p removed", "DELETED Pod p"], "{texts:?}");
+    }
+
+    #[test]
+    fn revisions_are_told_in_their_order_also_where_the_later_one_was_asked_for_first() {
+        let controller = "system:serviceaccount:kube-system:job-controller";
+        let slow = |millis: i64, revision: u64| {
+            let mut deed = deed(millis, controller, "update", "jobs/status", (revision, "Job", "j"), None);
+            Arc::make_mut(&mut deed.event).trace.as_mut().expect("a story").steps[0].at = Duration::from_millis(20);
+            deed
+        };
+        let told = sequence(vec![slow(0, 12), slow(3, 10)], Frame::default());
+        let persisted = told.messages.iter().filter(|message| message.arrow == Arrow::Persist);
+        assert_eq!(persisted.map(|message| message.revision).collect::<Vec<_>>(), [Some(10), Some(12)]);
+    }
+
+    #[test]
+    fn what_was_refused_on_the_way_to_ready_is_part_of_the_story() {
+        let refused = |millis: i64| {
+            let mut deed = deed(millis, "system:serviceaccount:kube-system:replicaset-controller", "create", "pods", (0, "", ""), Some(10));
+            let event = Arc::make_mut(&mut deed.event);
+            event.trace.as_mut().expect("a story").wrote = None;
+            event.response_status = Some(ResponseStatus { code: 403, message: "exceeded quota".into(), ..ResponseStatus::default() });
+            deed
+        };
+        let deeds = vec![deed(0, "jane", "create", "deployments", (10, "Deployment", "web"), None), refused(1), refused(9)];
+        let deeds = deeds.into_iter().chain([deed(5, "jane", "update", "deployments", (15, "Deployment", "web"), None)]).collect();
+        let told = sequence(deeds, Frame { ready: Some(15), ..Frame::default() });
+        let refusals: Vec<_> = told.messages.iter().filter(|message| message.refused).map(|m| (m.text.as_str(), m.after)).collect();
+        assert_eq!(refusals, [("create pods ✗ 403 exceeded quota", 1_000)], "and what was refused later is not");
     }
 }

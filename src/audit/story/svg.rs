@@ -22,22 +22,31 @@ const STYLE: &str = "text{font:12px ui-monospace,Menlo,monospace;fill:#222}.h{fo
                      .lane{stroke:#bbb}.call{stroke:#1f6feb}.watch{stroke:#8250df;stroke-dasharray:6 4}.persist{stroke:#1a7f37;stroke-width:3}\
                      .reconcile{stroke:#9a6700;stroke-dasharray:2 3}.refused{stroke:#cf222e}";
 
+/// The colours of the arrows, as the style has them.
+const COLOURS: [(&str, &str); 5] =
+    [("call", "#1f6feb"), ("watch", "#8250df"), ("persist", "#1a7f37"), ("reconcile", "#9a6700"), ("refused", "#cf222e")];
+
 /// The picture.
 pub fn svg(sequence: &Sequence) -> String {
-    let lanes = Lane::ALL.len();
+    let parties = sequence.lanes();
+    let lanes = parties.len();
     let widest = sequence.messages.iter().map(|message| message.text.width().min(LONGEST) * LETTER + 20).max().unwrap_or(0);
     let (width, height) = (LEFT + lanes * LANE + widest.max(TEXT), TOP + (sequence.messages.len() + 2) * ROW);
-    let centre = |lane: Lane| LEFT + lane.position() * LANE + LANE / 2;
+    let centre = |lane: Lane| LEFT + parties.iter().position(|known| *known == lane).unwrap_or_default() * LANE + LANE / 2;
     let mut out = String::new();
     let _ =
         writeln!(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">");
     let _ = writeln!(out, "<title>{}</title><style>{STYLE}</style>", escape(&sequence.subject));
-    let _ = writeln!(
-        out,
-        "<defs><marker id=\"a\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" markerUnits=\"userSpaceOnUse\" \
-         orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"context-stroke\"/></marker></defs><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
-    );
-    for lane in Lane::ALL {
+    // A head for each colour: not everything that draws pictures knows how to take that of the line.
+    for (class, colour) in COLOURS {
+        let _ = writeln!(
+            out,
+            "<defs><marker id=\"{class}\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"9\" markerHeight=\"9\" \
+             markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"{colour}\"/></marker></defs>"
+        );
+    }
+    let _ = writeln!(out, "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>");
+    for lane in parties.iter().copied() {
         let x = centre(lane);
         let _ = writeln!(
             out,
@@ -61,7 +70,7 @@ pub fn svg(sequence: &Sequence) -> String {
             false => format!("M{from} {y} H{}", if to > from { to - 2 } else { to + 2 }),
         };
         let _ = writeln!(out, "<text class=\"t\" x=\"{}\" y=\"{}\">{}</text>", LEFT - 10, y + 4, elapsed(message.after));
-        let _ = writeln!(out, "<path class=\"{class}\" fill=\"none\" marker-end=\"url(#a)\" d=\"{path}\"/>");
+        let _ = writeln!(out, "<path class=\"{class}\" fill=\"none\" marker-end=\"url(#{class})\" d=\"{path}\"/>");
         let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}</text>", LEFT + lanes * LANE + 10, y + 4, said(&message.text));
     }
     let end = sequence.ending(elapsed);
@@ -98,5 +107,8 @@ mod tests {
         assert!(svg(&told).contains(&format!("{}…<title>", "é".repeat(LONGEST))), "a long text is cut between letters");
         assert_eq!(picture.matches("<text").count(), picture.matches("</text>").count());
         assert!(picture.ends_with("</svg>\n"));
+        for (class, colour) in COLOURS {
+            assert!(STYLE.contains(&format!(".{class}{{stroke:{colour}")), "the head of an arrow has the colour of its line");
+        }
     }
 }

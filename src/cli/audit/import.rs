@@ -1,7 +1,7 @@
 //! `usher audit import`: the audit log of another cluster, so that everything that asks the archive works on it too. Files may be
-//! compressed with gzip; they are read line by line and sent in pieces, so that their size does not matter.
+//! compressed with gzip, and in UTF-16; they are read line by line and sent in pieces, so that their size does not matter.
 
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{BufRead, BufReader, Cursor, IsTerminal, Read};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,9 +9,10 @@ use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::utf16::{Utf16, is_big};
 use super::{Ask, sentence};
 use crate::audit::{Event, Stage, import};
-use crate::cli::output::{Format, bytes};
+use crate::cli::output::{Format, bytes, note};
 
 /// How much is sent at once.
 const PIECE: usize = 1 << 20;
@@ -28,7 +29,7 @@ pub(super) const EXAMPLES: &str = "Examples:
 /// Read the audit log of another cluster into the archive.
 ///
 /// Takes the JSON lines of kube-apiserver, what CloudWatch (EKS), Azure Monitor (AKS) and Cloud Logging (GKE) make of them, and
-/// whole documents with lists of those; plain or compressed with gzip.
+/// whole documents with lists of those; plain or compressed with gzip, in UTF-8 or UTF-16.
 #[derive(Debug, Args)]
 pub struct Import {
     /// The file; - is standard input
@@ -56,27 +57,28 @@ impl Import {
             if known.is_none() {
                 known = Some(is_kept(&client, &first).await.unwrap_or(false));
             }
-            sent.piece(&client, lines).await?;
+            sent.piece(&client, lines).await.map_err(|why| match sent.imported {
+                0 => why,
+                imported => format!("{why}; {} of {} were imported before", counted(imported, "event"), self.file.display()),
+            })?;
             if progress {
-                eprint!("\r{} events, {} read", sent.imported, bytes(read));
+                note(&format!("\r{} events, {} read", sent.imported, bytes(read)));
             }
         }
         let (source, broken) = reading.join().map_err(|_| bad(&"reading it ended early"))?;
         // What was read before the file broke off is kept.
         let broken = broken.map(|error| bad(&error));
         if progress {
-            eprint!("\r\u{1b}[K");
+            note("\r\u{1b}[K");
         }
         let refused = source.refused + sent.refused;
-        source.errors.iter().for_each(|error| eprintln!("usher: {}: {}", self.file.display(), crate::cli::output::harmless(error)));
+        let say = |what: &str| note(&format!("usher: {}: {what}\n", self.file.display()));
+        source.errors.iter().for_each(|error| say(&crate::cli::output::harmless(error)));
         if refused > source.errors.len() as u64 {
-            eprintln!("usher: {}: and {} more", self.file.display(), refused - source.errors.len() as u64);
+            say(&format!("and {} more", refused - source.errors.len() as u64));
         }
         if known == Some(true) {
-            eprintln!(
-                "usher: {}: the archive had its first event already: what was imported before is there twice now",
-                self.file.display()
-            );
+            say("the archive had its first event already: what was imported before is there twice now");
         }
         let nothing = sent.imported == 0 && refused > 0;
         let none = format!("there are no audit events in {}", self.file.display());
@@ -153,6 +155,8 @@ struct Piece {
 /// A log on its way in.
 struct Source {
     input: Box<dyn BufRead + Send>,
+    /// Whether anything but empty lines was read.
+    begun: bool,
     lines: u64,
     read: u64,
     refused: u64,
@@ -160,15 +164,20 @@ struct Source {
 }
 
 impl Source {
-    /// Looks whether it is compressed.
+    /// Looks whether it is compressed, and how it is encoded.
     fn new(input: Box<dyn Read + Send>) -> std::io::Result<Source> {
-        let mut input = BufReader::with_capacity(256 << 10, input);
-        let compressed = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-        let input: Box<dyn BufRead + Send> = match compressed {
-            true => Box::new(BufReader::with_capacity(256 << 10, MultiGzDecoder::new(input))),
-            false => Box::new(input),
-        };
-        Ok(Source { input, lines: 0, read: 0, refused: 0, errors: Vec::new() })
+        fn buffered(input: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+            Box::new(BufReader::with_capacity(256 << 10, input))
+        }
+        let mut input = buffered(input);
+        if input.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
+            input = buffered(MultiGzDecoder::new(input));
+        }
+        // What is broken from the beginning is told when it is read.
+        if let Some(big) = input.fill_buf().ok().and_then(is_big) {
+            input = buffered(Utf16::new(input, big));
+        }
+        Ok(Source { input, begun: false, lines: 0, read: 0, refused: 0, errors: Vec::new() })
     }
 
     /// Hands out everything in pieces, unless nobody takes them any more; answers with what broke it off, if something did.
@@ -181,7 +190,10 @@ impl Source {
                 Err(error) => break Some(error),
             };
             for event in events {
-                first.get_or_insert_with(|| (event.audit_id.clone(), event.stage));
+                // Of the arrival of a request a server keeps nothing of its own.
+                if first.as_ref().is_none_or(|(_, stage)| *stage == Stage::RequestReceived && event.stage != *stage) {
+                    first = Some((event.audit_id.clone(), event.stage));
+                }
                 // Writing to memory does not fail.
                 let _ = serde_json::to_writer(&mut lines, &event);
                 lines.push(b'\n');
@@ -210,11 +222,27 @@ impl Source {
         self.read += read as u64;
         let text = String::from_utf8_lossy(&line);
         let mut found = import::line(&text);
+        let is_first = !self.begun && !text.trim().is_empty();
+        self.begun |= is_first;
         // A document that was written for people begins with a line that is no JSON by itself.
-        if self.lines == 1 && matches!(text.trim().trim_start_matches('\u{feff}'), "[" | "{") {
-            let mut whole = line;
-            self.read += self.input.by_ref().take(LONGEST).read_to_end(&mut whole)? as u64;
-            found = import::line(&String::from_utf8_lossy(&whole));
+        if is_first && found.events.is_empty() && import::goes_on(&text) {
+            let (mut whole, line) = (line.clone(), line.len());
+            let broken = self.input.by_ref().take(LONGEST).read_to_end(&mut whole).err();
+            let document = import::line(&String::from_utf8_lossy(&whole));
+            match document.events.is_empty() && whole.len() > line {
+                // Nor is it one with all that follows: it is a line that broke off.
+                true => {
+                    let rest = std::mem::replace(&mut self.input, Box::new(std::io::empty()));
+                    self.input = Box::new(Cursor::new(whole.split_off(line)).chain(rest));
+                }
+                false => {
+                    self.read += (whole.len() - line) as u64;
+                    found = document;
+                }
+            }
+            if let Some(error) = broken {
+                return Err(error);
+            }
         }
         self.refused += found.refused.len() as u64;
         let room = TOLD.saturating_sub(self.errors.len());
@@ -262,5 +290,23 @@ mod tests {
         let (events, refused, errors) = read(list.into_bytes());
         assert_eq!((events, refused), (2, 1));
         assert_eq!(errors, ["line 1: [1]: neither an audit event nor an envelope of one"]);
+        // However it is broken into lines.
+        let split = format!("\n{{\"kind\": \"EventList\",\n \"items\": [{LINE},\n{LINE}]}}");
+        assert_eq!(read(split.into_bytes()).0, 2);
+        // A first line that breaks off is no document.
+        let (events, refused, errors) = read(format!("{}\n{LINE}\n{LINE}\n", &LINE[..40]).into_bytes());
+        assert_eq!((events, refused), (2, 1));
+        assert!(errors[0].starts_with("line 1: not JSON"), "{errors:?}");
+    }
+
+    #[test]
+    fn text_of_other_systems_is_read() {
+        let text = format!("{LINE}\r\n{LINE}\r\n");
+        assert_eq!(read(format!("\u{feff}{text}").into_bytes()).0, 2);
+        let wide: Vec<u8> = format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(read(wide.clone()).0, 2);
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&wide).unwrap();
+        assert_eq!(read(encoder.finish().unwrap()).0, 2);
     }
 }

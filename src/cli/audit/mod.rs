@@ -6,10 +6,14 @@ mod rbac;
 mod row;
 mod stats;
 mod tail;
+mod utf16;
 mod what_if;
 
+use std::pin::Pin;
+
 use clap::{Args, Subcommand, ValueEnum};
-use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
+use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt};
+use serde::de::DeserializeOwned;
 
 use super::client::{Reach, block_on, sentence};
 use super::output::Format;
@@ -70,7 +74,7 @@ pub struct Which {
     /// The verb, or several: get,list
     #[arg(long)]
     verb: Option<String>,
-    /// The resource, as kubectl takes it: pods, po, deployments.apps; or pods/log, pods/*, */status, *
+    /// The resource, as kubectl takes it: pods, po, deployments.apps; or pods/log, pods/*, */status, *; or several: po,svc
     #[arg(long)]
     resource: Option<String>,
     /// The API group; empty for the core group
@@ -193,13 +197,31 @@ async fn document(client: &kube::Client, path: &str) -> Result<serde_json::Value
     client.request(request).await.map_err(sentence)
 }
 
-/// JSON lines of the server, as they come; empty ones are left out.
-async fn lines(client: &kube::Client, path: &str) -> Result<impl futures::Stream<Item = Result<String, String>> + use<>, String> {
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/x-ndjson");
-    let request = request.body(Vec::new()).map_err(|e| e.to_string())?;
-    let stream = client.request_stream(request).await.map_err(sentence)?;
+/// JSON lines of the server, as they come.
+type Lines = Pin<Box<dyn Stream<Item = Result<String, String>> + Send>>;
+
+/// Asks for JSON lines, with what more there is to say; empty ones are left out.
+async fn lines(client: &kube::Client, path: &str, headers: &[(&str, &str)]) -> Result<Lines, kube::Error> {
+    let mut request = http::Request::get(path).header(http::header::ACCEPT, "application/x-ndjson");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let stream = client.request_stream(request.body(Vec::new()).map_err(kube::Error::HttpError)?).await?;
     let lines = Box::pin(stream).lines().map_err(|e| format!("the answer ended early: {e}"));
-    Ok(lines.filter(|line| std::future::ready(!line.as_ref().is_ok_and(|line| line.trim().is_empty()))))
+    Ok(Box::pin(lines.filter(|line| std::future::ready(!line.as_ref().is_ok_and(|line| line.trim().is_empty())))))
+}
+
+/// An event of a line, or what else is said in its place; that the answer is not all, where the line says that.
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let value: serde_json::Value = serde_json::from_str(text).map_err(something_else)?;
+    match value["kind"] == "Status" {
+        true => Err(value["message"].as_str().unwrap_or("the answer ended early").to_owned()),
+        false => serde_json::from_value(value).map_err(something_else),
+    }
+}
+
+fn something_else(error: serde_json::Error) -> String {
+    format!("the server answered something else: {error}")
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! `usher audit rbac`: the smallest roles for what a user was seen to do, as YAML that can be applied, and in front of it, as a comment,
 //! how they differ from what the user has now.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -58,11 +60,15 @@ impl Rbac {
         let answer = document(&client, &format!("/usher/v1/rbac?{query}")).await?;
         let roles = answer["items"].as_array().cloned().unwrap_or_default();
         // What everybody has is not theirs to lose.
-        let everybodys = |group: &str| matches!(group, "system:authenticated" | "system:serviceaccounts" | "system:unauthenticated");
-        let groups = answer["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let groups = groups.filter(|group| self.include_default || !everybodys(group)).map(str::to_owned).collect();
+        let is_everybodys = |group: &str| matches!(group, "system:authenticated" | "system:serviceaccounts" | "system:unauthenticated");
+        let groups = answer["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let (everybodys, own): (BTreeSet<String>, BTreeSet<String>) =
+            groups.partition(|group| !self.include_default && is_everybodys(group));
         // Whoever may not read roles gets those that follow from the log all the same.
-        let diff = everything(&client).await.map(|now| Differences::between(&granted(&self.user, &groups, &now), &roles));
+        let diff = everything(&client).await.map(|now| {
+            let [own, everybodys] = [granted(&self.user, &own, &now), granted("", &everybodys, &now)];
+            Differences::between(&own, &everybodys, &roles)
+        });
         match self.ask.output {
             Format::Human | Format::Yaml => {
                 let screen = Screen::stdout();
@@ -76,9 +82,12 @@ impl Rbac {
                 output::print(&format!("{comment}{notes}{}", documents.join("---\n")))
             }
             format => {
-                let diff = diff?;
-                format.write(&json!({"kind": "List", "apiVersion": "v1", "items": roles,
-                    "missing": diff.missing, "unused": diff.unused, "notes": answer["notes"]}))
+                let mut list = json!({"kind": "List", "apiVersion": "v1", "items": roles, "notes": answer["notes"]});
+                match diff {
+                    Ok(diff) => (list["missing"], list["unused"]) = (json!(diff.missing), json!(diff.unused)),
+                    Err(why) => output::note(&format!("usher: what {} has now is not known: {}\n", self.user, output::harmless(&why))),
+                }
+                format.write(&list)
             }
         }
     }
@@ -115,11 +124,12 @@ struct Differences {
 }
 
 impl Differences {
-    fn between(now: &[Value], wanted: &[Value]) -> Differences {
-        let (now, wanted) = (permissions(now), permissions(wanted));
+    /// Between what somebody has for themselves, what everybody has, and what is wanted.
+    fn between(own: &[Value], everybodys: &[Value], wanted: &[Value]) -> Differences {
+        let (now, everybodys, wanted) = (permissions(own), permissions(everybodys), permissions(wanted));
         let mut lines: Vec<(Sign, String)> = Vec::new();
         for line in now.union(&wanted) {
-            let wider = || now.iter().find(|given| covers(given, line));
+            let wider = || now.iter().chain(&everybodys).find(|given| covers(given, line));
             lines.push(match (now.contains(line), wanted.contains(line)) {
                 (true, true) => (Sign::Both, line.clone()),
                 (true, false) => (Sign::Unused, line.clone()),
@@ -161,7 +171,7 @@ mod tests {
     #[test]
     fn the_difference_is_told_permission_by_permission_in_comments() {
         let role = |verbs: &[&str]| json!({"kind": "ClusterRole", "metadata": {"name": "x"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]});
-        let diff = Differences::between(&[role(&["delete", "get"])], &[role(&["get", "list"])]);
+        let diff = Differences::between(&[role(&["delete", "get"])], &[], &[role(&["get", "list"])]);
         assert_eq!(
             (diff.missing.as_slice(), diff.unused.as_slice()),
             (&["cluster: list pods".to_owned()][..], &["cluster: delete pods".to_owned()][..])
@@ -169,8 +179,17 @@ mod tests {
         let text = diff.comment("jane", &Screen { width: None, colour: false });
         assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
         assert!(text.contains("# - cluster: delete pods\n#   cluster: get pods\n# + cluster: list pods\n"), "{text}");
-        let wider = Differences::between(&[role(&["*"])], &[role(&["get"])]);
+        let wider = Differences::between(&[role(&["*"])], &[], &[role(&["get"])]);
         assert_eq!((wider.missing.len(), wider.unused.as_slice()), (0, &["cluster: * pods".to_owned()][..]));
         assert!(wider.comment("jane", &Screen { width: None, colour: false }).contains("#   cluster: get pods (now by cluster: * pods)\n"));
+    }
+
+    #[test]
+    fn what_everybody_has_is_not_missing_and_not_theirs_to_lose() {
+        let role = |resource: &str| json!({"kind": "ClusterRole", "metadata": {"name": "x"}, "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["list"]}]});
+        let diff = Differences::between(&[], &[role("services"), role("nodes")], &[role("services"), role("pods")]);
+        assert_eq!((diff.missing.as_slice(), diff.unused.len()), (&["cluster: list pods".to_owned()][..], 0));
+        let text = diff.comment("jane", &Screen { width: None, colour: false });
+        assert!(text.contains("#   cluster: list services (now by cluster: list services)\n"), "{text}");
     }
 }

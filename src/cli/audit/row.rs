@@ -10,8 +10,9 @@ const SHORT_TIME: usize = 12;
 const CODE: usize = 4;
 const TOOK: usize = 6;
 const VERB: usize = 16;
-/// How long an Audit-ID is, nearly always.
+/// How long an Audit-ID is, nearly always; and how much of it is enough to ask for it, where there is no room.
 const ID: usize = 36;
+const SHORT_ID: usize = 8;
 /// A screen narrower than this shows the time of day alone.
 const NARROW: usize = 110;
 /// A screen of this width has room for Audit-IDs.
@@ -23,16 +24,23 @@ struct Layout {
     time: usize,
     user: usize,
     verb: usize,
-    id: bool,
+    /// Nothing where it is not shown.
+    id: usize,
     what: usize,
 }
 
 impl Layout {
     fn of(screen: &Screen, wide: bool) -> Layout {
-        let Some(width) = screen.width else { return Layout { time: TIME, user: 30, verb: VERB, id: wide, what: usize::MAX } };
+        let Some(width) = screen.width else {
+            return Layout { time: TIME, user: 30, verb: VERB, id: if wide { ID } else { 0 }, what: usize::MAX };
+        };
         let (time, verb) = if width < NARROW { (SHORT_TIME, 8) } else { (TIME, VERB) };
-        let id = wide || width >= WIDE;
-        let rest = width.saturating_sub(time + CODE + TOOK + verb + 5 + if id { ID + 1 } else { 0 });
+        let id = match wide || width >= WIDE {
+            true if width < NARROW => SHORT_ID,
+            true => ID,
+            false => 0,
+        };
+        let rest = width.saturating_sub(time + CODE + TOOK + verb + 5 + if id > 0 { id + 1 } else { 0 });
         let user = (rest * 2 / 5).clamp(8, 40);
         Layout { time, user, verb, id, what: rest.saturating_sub(user).max(8) }
     }
@@ -41,7 +49,7 @@ impl Layout {
 /// The headings.
 pub fn heading(screen: &Screen, wide: bool) -> String {
     let Layout { time, user, verb, id, .. } = Layout::of(screen, wide);
-    let id = if id { format!("{:ID$} ", "AUDIT-ID") } else { String::new() };
+    let id = if id > 0 { format!("{:id$} ", "AUDIT-ID") } else { String::new() };
     let text = format!("{:time$} {:CODE$} {:>TOOK$} {:user$} {:verb$} {id}{}", "TIME", "CODE", "TOOK", "USER", "VERB", "WHAT");
     screen.paint(Ink::Heading, &text)
 }
@@ -64,7 +72,11 @@ pub fn line(event: &Event, screen: &Screen, wide: bool) -> String {
     };
     // Without a screen nothing is cut.
     let padded = |text: &str, width: usize| if screen.width.is_some() { pad(text, width) } else { pad(text, width.max(length(text))) };
-    let id = if layout.id { format!("{} ", pad(&event.audit_id, ID.max(length(&event.audit_id)))) } else { String::new() };
+    let id = match layout.id {
+        0 => String::new(),
+        SHORT_ID => format!("{:SHORT_ID$} ", event.audit_id.get(..SHORT_ID).unwrap_or(&event.audit_id)),
+        _ => format!("{} ", pad(&event.audit_id, ID.max(length(&event.audit_id)))),
+    };
     format!(
         "{} {} {:>TOOK$} {} {} {id}{}",
         screen.paint(Ink::Faint, &padded(&time.unwrap_or_default(), layout.time)),
@@ -154,6 +166,7 @@ mod tests {
         known.audit_id = "0d1fb1f4-70cc-4a2e-ae08-b39b0d5d2bbc".into();
         let wide = |width| line(&known, &Screen { width, colour: false }, true);
         assert!(wide(None).contains(&known.audit_id) && wide(Some(120)).contains(&known.audit_id), "{}", wide(Some(120)));
+        assert!(length(&wide(Some(80))) <= 80 && wide(Some(80)).contains(" 0d1fb1f4 deploy"), "{}", wide(Some(80)));
         assert!(length(&wide(Some(120))) <= 120 && heading(&Screen { width: Some(120), colour: false }, true).contains(" AUDIT-ID "));
     }
 }

@@ -39,7 +39,7 @@ impl WhatIf {
         let text = std::fs::read(&self.policy).map_err(|e| format!("cannot read {path}: {e}"))?;
         // What is wrong with it is told without a server.
         if let Some(ignored) = Policy::parse(&text).map_err(|e| format!("{path}: {e}"))?.ignored() {
-            eprintln!("warning: {path}: {}", output::harmless(&ignored));
+            output::note(&format!("warning: {path}: {}\n", output::harmless(&ignored)));
         }
         let client = self.ask.reach.client().await?;
         let which = Which { user: self.user.clone(), since: self.since.clone(), until: self.until.clone(), ..Which::default() };

@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{HeaderMap, Request, header};
+use http::{HeaderValue, Request, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 
@@ -23,10 +23,13 @@ use crate::api::representation::Answered;
 use crate::audit::latency::SLOW;
 use crate::audit::policy::Scope;
 use crate::audit::record::{Arrival, Captured, Ending, LARGEST_BODY, Record, Told};
+use crate::audit::under_way::Token;
 use crate::audit::{Level, Stage, redact};
 use crate::authn::InProcess;
 use crate::gateway::Gateway;
 use crate::gateway::listener::Peer;
+use crate::object::list::List;
+use crate::status::Status;
 
 /// Sees how a request ends.
 #[derive(Clone, Copy)]
@@ -35,6 +38,9 @@ pub struct Audit;
 impl Layer for Audit {
     async fn call(&self, gateway: &Arc<Gateway>, mut request: Request<Body>, next: &impl Next) -> Result<Response, Refused> {
         let context = context(&request)?;
+        let Some(token) = gateway.audit.under_way.begin() else {
+            return Err(Status::new(503, "ServiceUnavailable", "the server is stopping").retry_after(1).into());
+        };
         let headers = request.headers();
         let arrival = Arc::new(Arrival {
             uri: request.uri().clone(),
@@ -54,7 +60,7 @@ impl Layer for Audit {
         if let Some(tap) = &tap {
             request.extensions_mut().insert(tap.clone());
         }
-        let mut underway = Underway { gateway: gateway.clone(), arrival, tap, over: false };
+        let mut underway = Underway { gateway: gateway.clone(), arrival, tap, over: false, token };
         match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => Ok(underway.respond(response)),
             Err(panic) => {
@@ -114,6 +120,7 @@ struct Underway {
     arrival: Arc<Arrival>,
     tap: Option<Arc<Tap>>,
     over: bool,
+    token: Token,
 }
 
 impl Underway {
@@ -139,13 +146,14 @@ impl Underway {
             self.send(Stage::ResponseStarted, ending.clone(), None, true);
         }
         let captured = match self.scope() {
-            Some(scope) if has_body && !long && scope.level >= Level::RequestResponse => self.captured(response.headers()),
+            Some(scope) if has_body && !long && scope.level >= Level::RequestResponse => self.captured(&response),
             _ => None,
         };
         // A list may be long, and its reader slow: it is over when it has been read. What is slow already tells that part too.
         let list = has_body && (context.info.verb == "list" || context.trace.start().elapsed() > SLOW);
         if list || has_body && long || captured.is_some() {
             let since = list.then(Instant::now);
+            self.token = self.gateway.audit.under_way.answered();
             return response.map(|body| Body::new(ResponseBody { body, underway: Some(self), ending, captured, since }));
         }
         self.finish(Stage::ResponseComplete, ending, None);
@@ -161,13 +169,20 @@ impl Underway {
         self.tap.as_ref().and_then(|tap| tap.scope.get()).copied()
     }
 
-    /// Room for the body of a response that holds an object.
-    fn captured(&self, headers: &HeaderMap) -> Option<Captured> {
-        let info = &self.arrival.context.info;
+    /// Room for the body of a response that holds an object; a list is there already.
+    fn captured(&self, response: &Response) -> Option<Captured> {
+        let (info, headers) = (&self.arrival.context.info, response.headers());
         let content_type = headers.get(header::CONTENT_TYPE)?;
+        let gzip = match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+            None => false,
+            Some(b"gzip") => true,
+            Some(_) => return None,
+        };
         let holds_object = info.is_resource || info.path.starts_with("/api");
-        let plain = content_type.as_bytes().starts_with(b"application/") && !headers.contains_key(header::CONTENT_ENCODING);
-        (holds_object && plain).then(|| Captured { content_type: Some(content_type.clone()), ..Captured::default() })
+        let list = response.extensions().get::<Arc<List>>().map(|list| Captured::of_list(list, LARGEST_BODY));
+        let captured = list.unwrap_or_else(|| Captured { gzip, ..Captured::default() });
+        let is_wanted = holds_object && content_type.as_bytes().starts_with(b"application/");
+        is_wanted.then(|| Captured { content_type: Some(content_type.clone()), ..captured })
     }
 
     fn finish(&mut self, stage: Stage, ending: Ending, response: Option<Captured>) {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
+use serde_json::json;
 
 use super::{Layer, Next, Refused, context};
 use crate::authz::impersonation::is_header;
@@ -26,7 +27,11 @@ impl Layer for Impersonate {
         let asking = context.user().cloned().ok_or_else(|| Refused(Status::unauthorized()))?;
         let decided = gateway.impersonation.decide(request.headers(), &asking, &context.info, &*gateway.authorizer).await;
         let impersonated = match decided {
-            Err(status) => return Ok(Refused::forbidden(status)),
+            Err(status) => {
+                let wanted = request.headers().get("impersonate-user").and_then(|user| user.to_str().ok()).unwrap_or_default().to_owned();
+                context.trace.step_with("impersonate", wanted, "denied", since, Some(json!({"because": status.message})));
+                return Ok(Refused::forbidden(status));
+            }
             Ok(impersonated) => impersonated,
         };
         if let Some(impersonated) = impersonated {

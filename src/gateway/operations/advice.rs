@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::Request;
 use serde_json::json;
 
-use super::requests::{archive, asked, caught_up, resource, unknown};
+use super::requests::{archive, asked, caught_up, once, resource, unknown, whole};
 use crate::api::representation::{Representation, respond_value};
 use crate::audit::archive::Order;
 use crate::audit::rbac::{Options, Usage, role_name};
@@ -38,6 +38,7 @@ struct Question {
 impl Question {
     /// Takes a filter, and what else this question may say.
     fn read(gateway: &Gateway, query: &str, besides: &[&str]) -> Result<Question, Status> {
+        once(query)?;
         let mut question = Question::default();
         for (key, value) in query_pairs(query) {
             let flag = || match value.as_str() {
@@ -47,7 +48,7 @@ impl Question {
             };
             match key.as_str() {
                 "timeout" => {}
-                "resource" => resource(gateway, &mut question.filter, &value),
+                "resource" => resource(gateway, &mut question.filter, &value)?,
                 other if !besides.contains(&other) => {
                     if !question.filter.set(other, &value, gateway.api.clock.now()).map_err(Status::bad_request)? {
                         return Err(unknown(other, besides));
@@ -69,7 +70,7 @@ pub async fn roles(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refu
     let Question { filter, name, options } = Question::read(gateway, query, &["roleName", "anyName", "onlyAllowed", "includeDefault"])?;
     let user = filter.user.clone().filter(|user| !user.is_empty()).ok_or_else(|| Status::bad_request("say whose: user="))?;
     caught_up(gateway).await;
-    let archive = archive(gateway).clone();
+    let (archive, seen) = (archive(gateway).clone(), filter.clone());
     let usage = asked(move || {
         let mut usage = Usage::of(&user, options);
         archive.scan(&filter, Order::OldestFirst, usize::MAX, |record| {
@@ -79,6 +80,7 @@ pub async fn roles(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refu
         (usage, user)
     });
     let (usage, user) = usage.await?;
+    whole(&seen)?;
     if usage.is_empty() {
         return Err(Status::new(404, "NotFound", format!("no request of {user} is kept that needs a role")).into());
     }
@@ -94,7 +96,7 @@ pub async fn what_if(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
     let text = axum::body::to_bytes(request.into_body(), LONGEST_POLICY).await.map_err(|e| Status::bad_request(e.to_string()))?;
     let policy = Policy::parse(&text).map_err(|why| Status::bad_request(format!("the policy cannot be used: {why}")))?;
     caught_up(gateway).await;
-    let archive = archive(gateway).clone();
+    let (archive, seen) = (archive(gateway).clone(), filter.clone());
     // One reads, another counts: both take their time over a million.
     let (found, counted) = std::sync::mpsc::sync_channel::<Vec<Event>>(AHEAD);
     let reading = asked(move || {
@@ -114,6 +116,7 @@ pub async fn what_if(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
     });
     let (read, outcome) = tokio::join!(reading, counting);
     let outcome = read.and(outcome)?;
+    whole(&seen)?;
     let answer = serde_json::to_value(outcome).map_err(|e| Status::internal(e.to_string()))?;
     Ok(respond_value(200, &answer, Representation::JSON)?)
 }

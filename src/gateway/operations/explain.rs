@@ -60,11 +60,18 @@ async fn last_write(gateway: &Gateway, question: &Question) -> Result<Arc<Event>
     let subject = question.object(gateway).await?;
     let code = question.flag("denied").then_some((400, 599));
     let filter = Filter { namespace: records::namespace(&subject), name: Some(subject.name.clone()), code, ..Filter::default() };
-    let events = records::ask(gateway, filter, MOST).await;
+    let mut events = records::ask(gateway, filter, MOST).await;
+    // Whoever removes a collection names none of its objects; the store knows who removed this one.
+    let removal = subject.history(gateway).await.ok().and_then(|changes| changes.last().filter(|change| change.deleted)?.audit_id.clone());
+    let removal = match removal.filter(|id| code.is_none() && events.iter().all(|event| *event.audit_id != **id)) {
+        Some(id) => records::one(gateway, &id).await,
+        None => None,
+    };
+    events.extend(removal.filter(|event| event.verb == "deletecollection"));
     let is_write = |event: &&Arc<Event>| {
         let object = event.object_ref.as_ref();
         let same = object.is_some_and(|object| object.resource == *subject.resource.plural && object.api_group == *subject.resource.group);
-        same && matches!(&*event.verb, "create" | "update" | "patch" | "delete")
+        same && matches!(&*event.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
     };
     let by_client = |event: &&Arc<Event>| is_write(event) && Lane::of(&event.effective_user().username) == Lane::Client;
     let wished = events.iter().rev().find(by_client).filter(|_| !question.flag("any"));

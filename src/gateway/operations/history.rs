@@ -64,8 +64,15 @@ pub struct Kept {
 pub struct History {
     /// What it is about.
     pub subject: String,
+    /// How many older ones are kept and not told.
+    #[serde(rename = "leftOut", skip_serializing_if = "is_zero")]
+    pub left_out: usize,
     /// The revisions, oldest first.
     pub revisions: Vec<Kept>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Answers `/usher/v1/history/…`.
@@ -118,7 +125,7 @@ pub async fn history(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
         });
         before = Some((value, change.deleted));
     }
-    let answer = History { subject: subject.display(), revisions };
+    let answer = History { subject: subject.display(), left_out: first, revisions };
     let answer = serde_json::to_value(answer).map_err(Status::internal)?;
     Ok(respond_value(200, &answer, Representation::JSON)?)
 }

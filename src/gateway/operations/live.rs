@@ -67,6 +67,8 @@ struct Following {
     order: VecDeque<String>,
     /// How many of those that come may have been told: what waited when the archive was read. An Audit-ID may be used again.
     waiting: Option<usize>,
+    /// Whether there is nothing more to tell.
+    over: bool,
 }
 
 /// Requests as they end, until the client hangs up or the server stops; `last` is the id of the one that the reader saw last, if any.
@@ -79,7 +81,8 @@ pub async fn follow(
     // Followed first, so that nothing is lost between the two.
     let live = archive(gateway).follow();
     let (told, order) = (HashSet::new(), VecDeque::new());
-    let mut following = Following { question: Arc::new(question), framing, live, missed: None, note: None, told, order, waiting: None };
+    let mut following =
+        Following { question: Arc::new(question), framing, live, missed: None, note: None, told, order, waiting: None, over: false };
     if !last.is_empty() {
         caught_up(gateway).await;
         match place(gateway, &last).await? {
@@ -136,6 +139,9 @@ impl Following {
                 None => self.missed = None,
             }
         }
+        if self.over {
+            return None;
+        }
         // What is filtered out is no sign of life.
         let mut silence = std::pin::pin!(tokio::time::sleep(HEARTBEAT));
         loop {
@@ -152,7 +158,13 @@ impl Following {
             };
             let may_be_told = self.passed(1);
             if !self.question.filter.matches(&event) {
-                continue;
+                match self.question.filter.gave_up() {
+                    Some(why) => {
+                        self.over = true;
+                        return Some(self.framing.failure(&Status::bad_request(why)));
+                    }
+                    None => continue,
+                }
             }
             let id = id(&event);
             if !(may_be_told && id.as_ref().is_some_and(|id| self.told.remove(id))) {

@@ -1,6 +1,7 @@
 //! `/usher/v1/requests` and `/usher/v1/stats`: what the audit archive tells. Questions run on threads that may wait, and their answers
 //! are written as they are found; whoever hangs up ends them. Those that go on with what comes are in [`live`].
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::live;
 use super::subject::no_parameters;
 use crate::api::representation::{Representation, header_text, respond_value};
 use crate::audit::archive::{Order, Position};
+use crate::audit::filter::with_group;
 use crate::audit::{Archive, Event, Filter, import};
 use crate::gateway::Gateway;
 use crate::gateway::layers::Refused;
@@ -56,6 +58,7 @@ pub struct Question {
 impl Question {
     /// Takes a filter, and what else this question may say.
     fn read(gateway: &Gateway, query: &str, besides: &[&str]) -> Result<Question, Status> {
+        once(query)?;
         let now = gateway.api.clock.now();
         let (filter, order) = (Filter::default(), Order::default());
         let mut question = Question { filter, trace: true, limit: LIMIT, order, after: None, top: TOP, follow: false };
@@ -63,7 +66,7 @@ impl Question {
             let bad = |takes: &str| Status::bad_request(format!("{key} takes {takes}, not {value:?}"));
             match key.as_str() {
                 "timeout" => {}
-                "resource" => resource(gateway, &mut question.filter, &value),
+                "resource" => resource(gateway, &mut question.filter, &value)?,
                 other if !besides.contains(&other) => {
                     if !question.filter.set(other, &value, now).map_err(Status::bad_request)? {
                         return Err(unknown(other, besides));
@@ -98,17 +101,34 @@ pub fn unknown(parameter: &str, besides: &[&str]) -> Status {
     Status::bad_request(format!("unknown parameter {parameter:?}; this takes {known}"))
 }
 
-/// Takes a resource by any of the names that kubectl takes: `deploy`, `Deployment`, `deployments.apps`. What the server does not
-/// serve is taken as it is: the records may be of another cluster.
-pub fn resource(gateway: &Gateway, filter: &mut Filter, word: &str) {
-    let (name, subresource) = word.split_once('/').unwrap_or((word, ""));
-    let Some(found) = gateway.api.registry.table().resolve(name) else {
-        filter.resource = Some(word.to_owned());
-        return;
+/// Takes a resource, or several with commas between them, by any of the names that kubectl takes: `deploy`, `Deployment`,
+/// `deployments.apps`. What the server does not serve is taken as it is: the records may be of another cluster.
+pub fn resource(gateway: &Gateway, filter: &mut Filter, words: &str) -> Result<(), Status> {
+    let table = gateway.api.registry.table();
+    let meant = |word: &str| {
+        let (name, subresource) = word.split_once('/').unwrap_or((word, ""));
+        let Some(found) = table.resolve(name) else { return with_group(word) };
+        let resource = if subresource.is_empty() { found.plural.to_string() } else { format!("{}/{subresource}", found.plural) };
+        (resource, name.contains('.').then(|| found.group.to_string()))
     };
-    filter.resource = Some(if subresource.is_empty() { found.plural.to_string() } else { format!("{}/{subresource}", found.plural) });
-    if name.contains('.') {
-        filter.group = Some(found.group.to_string());
+    let (resources, groups): (Vec<String>, Vec<Option<String>>) = words.split(',').map(|word| meant(word.trim())).unzip();
+    let is_one = resources.len() == 1;
+    for group in groups.into_iter().flatten() {
+        if !is_one {
+            return Err(Status::bad_request(format!("resource takes a group with one resource alone, not with several: {words:?}")));
+        }
+        filter.group = Some(group);
+    }
+    filter.resource = Some(resources.join(","));
+    Ok(())
+}
+
+/// Refuses a parameter that is given twice: one of the two would count, and nobody would know which.
+pub fn once(query: &str) -> Result<(), Status> {
+    let mut seen = HashSet::new();
+    match query_pairs(query).find(|(key, _)| !seen.insert(key.clone())) {
+        Some((key, _)) => Err(Status::bad_request(format!("{key} is given more than once"))),
+        None => Ok(()),
     }
 }
 
@@ -159,6 +179,16 @@ impl Framing {
         }
     }
 
+    /// That what was told is not all. A list is not closed, so that nobody takes it for a whole one.
+    pub fn failure(self, status: &Status) -> Bytes {
+        let status = status.to_json();
+        match self {
+            Framing::Lines => format!("{status}\n").into(),
+            Framing::ServerSentEvents => self.note("error", &status),
+            Framing::List => format!("],\"error\":{status}").into(),
+        }
+    }
+
     fn respond(self, rows: impl Stream<Item = Bytes> + Send + 'static) -> Response {
         let content_type = match self {
             Framing::Lines => "application/x-ndjson",
@@ -197,13 +227,11 @@ pub async fn list(gateway: &Arc<Gateway>, query: &str, headers: &HeaderMap) -> R
         };
     }
     caught_up(gateway).await;
-    let (sender, receiver) = mpsc::channel::<Bytes>(AHEAD);
+    let (sender, mut receiver) = mpsc::channel::<Result<Bytes, Status>>(AHEAD);
     let archive = archive(gateway).clone();
     tokio::task::spawn_blocking(move || {
         let is_list = framing == Framing::List;
-        if is_list && sender.blocking_send(Bytes::from_static(LIST_BEGINS)).is_err() {
-            return;
-        }
+        let begin = |told: usize| if is_list && told == 0 { LIST_BEGINS } else { b"" };
         let (mut told, mut last, mut more) = (0, None, None);
         // One more than is asked for: whether there is a next page is known when it has begun.
         archive.scan_after(question.after, &question.filter, question.order, question.limit.saturating_add(1), |position, record| {
@@ -214,20 +242,25 @@ pub async fn list(gateway: &Arc<Gateway>, query: &str, headers: &HeaderMap) -> R
             let id = live::id(record.as_event());
             let json = if question.trace { record.json() } else { record.without_trace() };
             let row = framing.row(&json, id.as_deref(), told == 0);
+            let row = if begin(told).is_empty() { row } else { [begin(told), &row].concat().into() };
             (told, last) = (told + 1, Some(position));
-            if sender.blocking_send(row).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if sender.blocking_send(Ok(row)).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        if is_list {
-            let metadata = more.map_or_else(|| json!({}), |last| json!({"continue": last.to_string()}));
-            let _ = sender.blocking_send(format!("],\"metadata\":{metadata}}}\n").into());
-        }
+        let end = match question.filter.gave_up() {
+            Some(why) => Err(Status::bad_request(why)),
+            None if is_list => {
+                let metadata = more.map_or_else(|| json!({}), |last| json!({"continue": last.to_string()}));
+                Ok([begin(told), format!("],\"metadata\":{metadata}}}\n").as_bytes()].concat().into())
+            }
+            None => return,
+        };
+        let _ = sender.blocking_send(end);
     });
-    Ok(framing.respond(receiving(receiver)))
-}
-
-/// What a thread that asks sends, as it comes.
-pub fn receiving(receiver: mpsc::Receiver<Bytes>) -> impl Stream<Item = Bytes> + Send {
-    futures::stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|row| (row, receiver)) })
+    // Until the first row is there a refusal can still be one.
+    let first = receiver.recv().await.transpose()?;
+    let rest = futures::stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|row| (row, receiver)) });
+    let rest = rest.map(move |piece| piece.unwrap_or_else(|status| framing.failure(&status)));
+    Ok(framing.respond(futures::stream::iter(first).chain(rest)))
 }
 
 /// `GET /usher/v1/requests/{audit-id}`: the last event of the request.
@@ -249,14 +282,18 @@ pub async fn get(gateway: &Arc<Gateway>, id: &str, query: &str) -> Result<Respon
 /// `GET /usher/v1/stats`.
 pub async fn stats(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refused> {
     let question = Question::read(gateway, query, &["top"])?;
-    if question.filter.expression.is_some() {
-        return Err(Status::bad_request("statistics are counted from columns; filter, a CEL expression, is for requests").into());
-    }
     caught_up(gateway).await;
     let archive = archive(gateway).clone();
-    let stats = asked(move || archive.stats(&question.filter, question.top)).await?;
+    let filter = question.filter.clone();
+    let stats = asked(move || archive.stats(&filter, question.top)).await?;
+    whole(&question.filter)?;
     let value = serde_json::to_value(stats).map_err(|e| Status::internal(e.to_string()))?;
     Ok(respond_value(200, &value, Representation::JSON)?)
+}
+
+/// Refuses an answer that is not all, because the expression of its filter gave up.
+pub fn whole(filter: &Filter) -> Result<(), Status> {
+    filter.gave_up().map_or(Ok(()), |why| Err(Status::bad_request(why)))
 }
 
 /// Asks on a thread that may wait.

@@ -20,6 +20,7 @@ use crate::audit::{Event, Filter};
 use crate::gateway::Gateway;
 use crate::gateway::layers::Refused;
 use crate::object::Object;
+use crate::request::Wrote;
 use crate::status::Status;
 use crate::store::Change;
 
@@ -70,6 +71,11 @@ async fn tell(gateway: &Arc<Gateway>, question: &Question, subject: &Subject) ->
     let newest = changes.last().map(|change| subject.value(change)).unwrap_or_default();
     let uid = newest["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let mut deeds = of_object(gateway, subject, &uid, &changes).await;
+    if let Some(change) =
+        changes.last().filter(|change| change.deleted && deeds.iter().all(|deed| deed.revision() != Some(change.revision)))
+    {
+        deeds.extend(with_many(gateway, subject, &uid, change).await);
+    }
     let begin = if question.flag("all") { deeds.first() } else { deeds.iter().rev().find(|deed| is_apply(deed)).or(deeds.first()) };
     let begin = begin.map(|deed| (deed.event.request_received_timestamp.unwrap_or_default(), deed.revision().unwrap_or(0)));
     let Some((since, first)) = begin else {
@@ -86,15 +92,16 @@ async fn tell(gateway: &Arc<Gateway>, question: &Question, subject: &Subject) ->
     };
     deeds.extend(owned);
     // What was written before the story began may still have made somebody act in it.
-    let mut known: HashMap<u64, (String, bool)> =
-        deeds.iter().filter_map(|deed| Some((deed.revision()?, (deed.object(), deed.before.is_none())))).collect();
+    let mut known: HashMap<u64, (String, &'static str)> =
+        deeds.iter().filter_map(|deed| Some((deed.revision()?, (deed.object(), deed.watch_event())))).collect();
     deeds.retain(|deed| deed.event.request_received_timestamp.unwrap_or_default() >= since);
-    let tried = refusals(gateway, question, subject, since, &deeds).await;
+    let (tried, more) = refusals(gateway, question, subject, since, &deeds, alike).await;
     deeds.extend(tried);
     deeds.extend(refused(gateway, subject, Some(since)).await);
     causes(gateway, question, &deeds, &mut known).await;
     let deleted = changes.last().is_some_and(|change| change.deleted);
-    Ok(sequence(deeds, Frame { subject: subject.display(), ready, whole, deleted, left_out, known }))
+    let (standing, left_out) = (ready::standing(&newest), left_out + more);
+    Ok(sequence(deeds, Frame { subject: subject.display(), ready, whole, deleted, standing, left_out, known }))
 }
 
 /// The revision at which an object became ready: the first one, or of the whole story the one since which it is.
@@ -128,7 +135,7 @@ fn by_what_it_owns(object: &Value, owned: &[Deed], first: u64) -> Option<Option<
 }
 
 /// What the revisions wrote that made somebody act and are no part of the story; as far as the store has them and the user may know.
-async fn causes(gateway: &Gateway, question: &Question, deeds: &[Deed], known: &mut HashMap<u64, (String, bool)>) {
+async fn causes(gateway: &Gateway, question: &Question, deeds: &[Deed], known: &mut HashMap<u64, (String, &'static str)>) {
     let missing = deeds.iter().filter_map(|deed| deed.event.trace.as_ref()?.cause).filter(|cause| !known.contains_key(cause));
     let missing: HashSet<u64> = missing.collect();
     for revision in missing.into_iter().take(OBJECTS) {
@@ -143,15 +150,35 @@ async fn causes(gateway: &Gateway, question: &Question, deeds: &[Deed], known: &
         let (namespace, name) = (name("namespace"), name("name"));
         let subject = Subject { resource, namespace, name: name.clone() };
         if question.may(gateway, "get", &subject.reference()).await.is_ok() {
-            known.insert(revision, (format!("{kind} {name}"), before.is_none()));
+            let event = match (change.deleted, before.is_none()) {
+                (true, _) => "DELETED",
+                (false, true) => "ADDED",
+                (false, false) => "MODIFIED",
+            };
+            known.insert(revision, (format!("{kind} {name}"), event));
         }
     }
 }
 
-/// Whether a request is what somebody from outside wanted of the object.
+/// Whether a request is what somebody from outside wanted of the object; a report is none, nor is the end of a deletion.
 fn is_apply(deed: &Deed) -> bool {
     let subresource = deed.event.object_ref.as_ref().map(|object| object.subresource.as_str()).unwrap_or_default();
-    Lane::of(&deed.event.effective_user().username) == Lane::Client && matches!(subresource, "" | "scale")
+    Lane::of(&deed.event.effective_user().username) == Lane::Client && !matches!(subresource, "status" | "binding" | "finalize")
+}
+
+/// The request that removed an object together with others, told as what it did to this one: its record names the first of them.
+async fn with_many(gateway: &Gateway, subject: &Subject, uid: &str, change: &Change) -> Option<Deed> {
+    let mut event = records::one(gateway, change.audit_id.as_deref()?).await?;
+    let wrote = Wrote {
+        revision: change.revision,
+        kind: subject.resource.kind.to_string(),
+        name: subject.name.clone(),
+        uid: uid.to_owned(),
+        deleted: true,
+        ..Wrote::default()
+    };
+    Arc::make_mut(&mut event).trace.get_or_insert_default().wrote = Some(wrote);
+    Some(Deed { event, after: None, before: None })
 }
 
 /// The requests that wrote one object, with its states around them.
@@ -223,17 +250,26 @@ async fn refused(gateway: &Gateway, subject: &Subject, since: Option<Timestamp>)
         let object = event.object_ref.as_ref();
         let same = object.is_some_and(|object| object.resource == *subject.resource.plural && object.api_group == *subject.resource.group);
         let is_write = matches!(&*event.verb, "create" | "update" | "patch" | "delete");
-        same && is_write && !matches!(event.code(), 404 | 409) && Lane::of(&event.effective_user().username) == Lane::Client
+        same && is_write && event.code() != 404 && Lane::of(&event.effective_user().username) == Lane::Client
     };
     let events = records::ask(gateway, filter, MOST).await.into_iter().filter(is_theirs);
     events.map(|event| Deed { event, after: None, before: None }).collect()
 }
 
-/// What components tried because of these writes, and were refused.
-async fn refusals(gateway: &Gateway, question: &Question, subject: &Subject, since: Timestamp, deeds: &[Deed]) -> Vec<Deed> {
+/// What components tried because of these writes, and were refused; and how many attempts alike are left out: one that cannot be
+/// tries again and again.
+async fn refusals(
+    gateway: &Gateway,
+    question: &Question,
+    subject: &Subject,
+    since: Timestamp,
+    deeds: &[Deed],
+    alike: usize,
+) -> (Vec<Deed>, usize) {
     let revisions: HashSet<u64> = deeds.iter().filter_map(Deed::revision).collect();
     let filter = Filter { code: Some((400, 599)), since: Some(since), namespace: records::namespace(subject), ..Filter::default() };
-    let mut found = Vec::new();
+    let (mut found, mut left_out) = (Vec::new(), 0);
+    let mut attempts: HashMap<_, usize> = HashMap::new();
     for event in records::ask(gateway, filter, MOST).await {
         let cause = event.trace.as_ref().and_then(|story| story.cause);
         let is_write = matches!(&*event.verb, "create" | "update" | "patch" | "delete");
@@ -241,9 +277,16 @@ async fn refusals(gateway: &Gateway, question: &Question, subject: &Subject, sin
             continue;
         }
         let Some((object, _)) = about(&event) else { continue };
-        if question.may(gateway, "get", &object).await.is_ok() {
-            found.push(Deed { event, after: None, before: None });
+        if question.may(gateway, "get", &object).await.is_err() {
+            continue;
+        }
+        let attempt = (event.effective_user().username.clone(), event.verb.to_string(), event.resource(), object.name, event.code());
+        let told = attempts.entry(attempt).or_default();
+        *told += 1;
+        match *told > alike {
+            true => left_out += 1,
+            false => found.push(Deed { event, after: None, before: None }),
         }
     }
-    found
+    (found, left_out)
 }
