@@ -30,6 +30,8 @@ use usage::Usage;
 const AGAIN: Duration = Duration::from_secs(300);
 /// How long an object that has been admitted takes to be seen, at most.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
+/// When numbers that have just been written are counted once more: what was admitted before them and written after them is there then.
+const PROOF: Duration = Duration::from_secs(1);
 
 struct Controller {
     quotas: Informer<ResourceQuota>,
@@ -139,7 +141,8 @@ impl Component for Controller {
             self.count_others(namespace, &hard, &mut used).await?;
         }
         let status = ResourceQuotaStatus { used: Some(constrained(&hard, &used)), hard: Some(hard) };
-        if quota.status.as_ref() != Some(&status) {
+        let correct = quota.status.as_ref() == Some(&status);
+        if !correct {
             let revision = revision_of(&quota.metadata);
             if lowers(quota.status.as_ref(), &status) && self.looked.lock().insert(key.clone(), revision) != Some(revision) {
                 // Admission raises the number before there is an object to be counted. Who was admitted a moment ago is here at the
@@ -151,7 +154,7 @@ impl Component for Controller {
             self.writer.update_status(&next).await?;
         }
         self.looked.lock().remove(&key);
-        Ok(Requeue::After(AGAIN))
+        Ok(Requeue::After(if correct { AGAIN } else { PROOF }))
     }
 }
 
