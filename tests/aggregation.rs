@@ -263,17 +263,12 @@ async fn the_documents_of_an_extension_server_are_part_of_this_servers() {
     let admin = server.client();
     send(&admin, "POST", "/apis/apiregistration.k8s.io/v1/apiservices", &[], Some(extension.api_service())).await;
     condition(&admin, "v1.agg.example.com", "Passed").await;
-    let index = async {
-        loop {
-            let (_, _, body) = send(&admin, "GET", "/openapi/v3", &[], None).await;
-            let index: Value = serde_json::from_str(&body).unwrap();
-            if index["paths"].get("apis/agg.example.com/v1").is_some() {
-                return index;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let index = async || {
+        let (_, _, body) = send(&admin, "GET", "/openapi/v3", &[], None).await;
+        let index: Value = serde_json::from_str(&body).unwrap();
+        index["paths"].get("apis/agg.example.com/v1").is_some().then_some(index)
     };
-    let index = tokio::time::timeout(Duration::from_secs(10), index).await.expect("the documents come behind the condition");
+    let index = crate::answer("the documents come behind the condition", index).await;
     let url = index["paths"]["apis/agg.example.com/v1"]["serverRelativeURL"].as_str().unwrap();
     assert_eq!(url, "/openapi/v3/apis/agg.example.com/v1?hash=AB");
     assert!(
@@ -319,11 +314,6 @@ async fn a_group_of_custom_resources_has_an_api_service_as_long_as_it_is_defined
     assert_eq!(local["message"], "Local APIServices are always available");
     send(&client, "DELETE", &format!("{definitions}/foos.local.example.com"), &[], None).await;
     let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1.local.example.com";
-    let gone = async {
-        while send(&client, "GET", path, &[], None).await.0 != 404 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), gone).await.expect("the APIService goes with its last definition");
+    crate::until("the APIService goes with its last definition", async || send(&client, "GET", path, &[], None).await.0 == 404).await;
     server.stop().await;
 }

@@ -1,8 +1,6 @@
 //! CertificateSigningRequests from the request to the handshake: who may approve and sign, what the built-in signers make of
 //! it, and that the server then knows whoever shows the certificate.
 
-use std::time::Duration;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
@@ -47,14 +45,11 @@ impl Door {
     /// Waits for what a controller makes of a request.
     async fn until(&self, name: &str, done: impl Fn(&Value) -> bool) -> Value {
         let path = format!("{PATH}/{name}");
-        for _ in 0..500 {
+        crate::answer(name, async || {
             let (code, object) = self.call(&self.admin(), Method::GET, &path, &[], None).await;
-            if code == 200 && done(&object) {
-                return object;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{name} stayed as it was");
+            (code == 200 && done(&object)).then_some(object)
+        })
+        .await
     }
 }
 

@@ -23,6 +23,8 @@ use usher::request::User;
 use usher_components::runtime::{ClientFor, Handle, Identity, LeaderElection};
 use usher_components::{Clock, Options};
 
+use crate::until;
+
 /// Clients over the server's own stack.
 struct Clients(usher::gateway::stack::Stack);
 
@@ -170,17 +172,6 @@ impl Cluster {
 
 fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
-}
-
-/// Waits until `test` is true.
-async fn until<F: Future<Output = bool>>(what: &str, mut test: impl FnMut() -> F) {
-    for _ in 0..1000 {
-        if test().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it never came to this: {what}");
 }
 
 async fn apply<K>(api: &Api<K>, object: Value)

@@ -57,13 +57,7 @@ async fn an_event_is_gone_an_hour_after_its_last_write() {
 
 /// Waits until these Events are left and no others.
 async fn until(client: &kube::Client, wanted: &[&str]) {
-    for _ in 0..200 {
-        if names(client).await == wanted {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(names(client).await, wanted);
+    crate::until(&format!("{wanted:?} are left"), async || names(client).await == wanted).await;
 }
 
 #[tokio::test]

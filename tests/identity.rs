@@ -358,13 +358,8 @@ async fn a_token_file_counts_anew_when_it_changes() {
     };
     assert_eq!((ask("t1").await, ask("t2").await), (200, 401));
     std::fs::write(&file, "t2,admin,1,system:masters\n").unwrap();
-    for _ in 0..200 {
-        if ask("t2").await == 200 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!((ask("t1").await, ask("t2").await), (401, 200));
+    crate::until("the new token is known", async || ask("t2").await == 200).await;
+    assert_eq!(ask("t1").await, 401);
 }
 
 #[tokio::test]
@@ -390,22 +385,10 @@ async fn structured_authentication_narrows_anonymous_to_paths_and_is_read_again(
     assert_eq!(ask("/api/v1/pods").await, 401);
     assert_ne!(ask("/livez").await, 401);
     write("{enabled: false}");
-    for _ in 0..200 {
-        if ask("/livez").await == 401 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(ask("/livez").await, 401);
+    crate::until("nobody is anonymous", async || ask("/livez").await == 401).await;
 }
 
 /// Waits until something holds that a file's change brings about.
 async fn eventually(holds: impl AsyncFn() -> bool) {
-    for _ in 0..250 {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("did not come to hold in time");
+    crate::until("the file is read again", holds).await;
 }

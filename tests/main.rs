@@ -1,6 +1,8 @@
 //! The one integration-test binary: a module per room.
 #![allow(clippy::unwrap_used)]
 
+use std::time::{Duration, Instant};
+
 mod admission;
 mod aggregation;
 mod archive;
@@ -25,6 +27,23 @@ mod recorded;
 mod store;
 mod subresources;
 mod watches;
+
+/// Asks until there is an answer. What takes longer than a busy machine may need never comes.
+async fn answer<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < end, "it never came to this: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until something holds.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    answer(what, async || holds().await.then_some(())).await
+}
 
 /// Whether the tests run against a real etcd.
 fn on_etcd() -> bool {

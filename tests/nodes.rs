@@ -124,7 +124,7 @@ impl Cluster {
 
     /// Waits until the Pod looks as `is` says, and returns it.
     async fn wait(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let pod = serde_json::to_value(self.pods().get_opt(name).await.unwrap()).unwrap();
             if is(&pod) {
@@ -142,7 +142,7 @@ impl Cluster {
     /// `reason: message` of the events about a Pod, in order of their first occurrence, as soon as there is one of `reason`.
     async fn events(&self, name: &str, reason: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let mut found = false;
         loop {
             let mut list = events.list(&ListParams::default()).await.unwrap().items;
@@ -379,7 +379,7 @@ async fn a_deployment_runs_and_moves_when_its_node_is_drained() {
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": nginx()}}});
     deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
     let all_on = async |node: &str| {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let list = cluster.pods().list(&ListParams::default().labels("app=web")).await.unwrap().items;
             let pods: Vec<Value> = list.iter().map(|pod| serde_json::to_value(pod).unwrap()).collect();

@@ -176,12 +176,7 @@ impl Player {
     /// Asks until a path is served, or no more.
     async fn until(&self, path: &str, code: u16) {
         let record = json!({"method": "GET", "path": path});
-        for _ in 0..100 {
-            if self.send(&record).await.code == code {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        crate::until(&format!("{code} for {path}"), async || self.send(&record).await.code == code).await;
     }
 
     /// Sends one record and says where its answer differs.

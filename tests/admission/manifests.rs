@@ -2,7 +2,6 @@
 //! reach of the API.
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::json;
 use usher::Server;
@@ -27,13 +26,8 @@ async fn server(directory: &Path) -> (Server, kube::Client) {
 
 /// Tries until a creation ends as wanted: a file is noticed a moment after it was written.
 async fn until(client: &kube::Client, name: &str, allowed: bool) {
-    for _ in 0..500 {
-        if create_with(&configmaps(client), configmap(name, ""), true).await.is_ok() == allowed {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{name} is still {}", if allowed { "refused" } else { "allowed" });
+    let what = format!("{name} is {}", if allowed { "allowed" } else { "refused" });
+    crate::until(&what, async || create_with(&configmaps(client), configmap(name, ""), true).await.is_ok() == allowed).await;
 }
 
 #[tokio::test]

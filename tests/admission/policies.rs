@@ -160,17 +160,12 @@ async fn type_warnings(client: &kube::Client, name: &str, spec: Value) -> Vec<(S
     let policies = api(client, GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", None);
     let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec});
     create(&policies, object).await.unwrap();
-    for _ in 0..500 {
-        let policy = policies.get(name).await.unwrap();
-        let checking = &policy.data["status"]["typeChecking"];
-        if !checking.is_null() {
-            let text = |value: &Value| value.as_str().unwrap().to_owned();
-            let warnings = checking["expressionWarnings"].as_array().into_iter().flatten();
-            return warnings.map(|warning| (text(&warning["fieldRef"]), text(&warning["warning"]))).collect();
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("no status");
+    let checked =
+        async || Some(policies.get(name).await.unwrap().data["status"]["typeChecking"].take()).filter(|checking| !checking.is_null());
+    let checking = crate::answer("its types are checked", checked).await;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let warnings = checking["expressionWarnings"].as_array().into_iter().flatten();
+    warnings.map(|warning| (text(&warning["fieldRef"]), text(&warning["warning"]))).collect()
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use usher::store::{At, Change, Error, Expect, Range, Store};
 
 use super::model::{agree, steps};
 use super::{batch, delete, put};
+use crate::until;
 
 /// An etcd of one's own.
 struct Etcd {
@@ -111,16 +112,6 @@ fn told(store: &EtcdStore) -> Arc<Mutex<Vec<Change>>> {
     told
 }
 
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..400 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}");
-}
-
 #[test]
 fn etcd_agrees_with_the_model() {
     let Some(etcd) = Etcd::start() else { return };
@@ -174,7 +165,7 @@ async fn two_servers_over_one_etcd_see_each_others_writes_in_one_order() {
         assert_eq!(store.range(Range::default(), At::Newest).await.unwrap().entries.len(), 1);
     }
     assert_eq!(a.revision().await.unwrap(), b.revision().await.unwrap());
-    until("both were told of everything", || told_a.lock().unwrap().len() == 192 && told_b.lock().unwrap().len() == 192).await;
+    until("both were told of everything", async || told_a.lock().unwrap().len() == 192 && told_b.lock().unwrap().len() == 192).await;
     let (told_a, told_b) = (told_a.lock().unwrap().clone(), told_b.lock().unwrap().clone());
     assert_eq!(format!("{told_a:?}"), format!("{told_b:?}"));
     assert!(told_a.windows(2).all(|pair| pair[0].revision < pair[1].revision));
@@ -187,7 +178,7 @@ async fn a_store_goes_on_when_etcd_was_stopped_and_started() {
     let (a, b) = (etcd.connect("/usher").await, etcd.connect("/usher").await);
     let told = told(&a);
     let first = b.commit(batch(vec![put("/before", "1", Expect::Absent)])).await.unwrap();
-    until("the write is told of", || told.lock().unwrap().len() == 1).await;
+    until("the write is told of", async || told.lock().unwrap().len() == 1).await;
     etcd.stop();
     let error = a.commit(batch(vec![put("/lost", "1", Expect::Absent)])).await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable(text) if text.contains("etcd at 127.0.0.1")), "{error}");
@@ -203,7 +194,7 @@ async fn a_store_goes_on_when_etcd_was_stopped_and_started() {
     }
     assert_eq!(entry.unwrap().unwrap().revision, first);
     let second = b.commit(batch(vec![put("/after", "1", Expect::Absent)])).await.unwrap();
-    until("the feed goes on", || told.lock().unwrap().len() == 2).await;
+    until("the feed goes on", async || told.lock().unwrap().len() == 2).await;
     let told: Vec<u64> = told.lock().unwrap().iter().map(|change| change.revision).collect();
     assert_eq!(told, [first, second], "a gap or a repeat");
 }
@@ -226,7 +217,7 @@ async fn a_compaction_by_another_server_is_noticed() {
     options.watch_window = Some(Duration::from_millis(1000));
     let c = connect(options).await;
     let third = a.commit(batch(vec![put("/a", "3", Expect::Revision(second))])).await.unwrap();
-    until("the watch window moves the floor", || c.floor() == third).await;
+    until("the watch window moves the floor", async || c.floor() == third).await;
 }
 
 /// A way to etcd that can be cut.
@@ -273,14 +264,14 @@ async fn a_server_that_was_cut_off_for_longer_than_etcd_keeps_history_is_told_of
     let told = told(&near);
     let keys = ["/kept", "/changed", "/deleted"];
     let first = far.commit(batch(keys.iter().map(|key| put(key, "1", Expect::Absent)).collect())).await.unwrap();
-    until("the first batch is told of", || told.lock().unwrap().len() == 3).await;
+    until("the first batch is told of", async || told.lock().unwrap().len() == 3).await;
     line.cut().await;
     far.commit(batch(vec![put("/changed", "2", Expect::Revision(first))])).await.unwrap();
     far.commit(batch(vec![delete("/deleted", "1", Expect::Revision(first))])).await.unwrap();
     let last = far.commit(batch(vec![put("/new", "1", Expect::Absent)])).await.unwrap();
     far.compact(last).await.unwrap();
     line.mend().await;
-    until("the difference is told of", || told.lock().unwrap().len() == 6).await;
+    until("the difference is told of", async || told.lock().unwrap().len() == 6).await;
     let mut difference: Vec<(String, bool)> =
         told.lock().unwrap()[3..].iter().map(|change| (change.key.to_string(), change.deleted)).collect();
     difference.sort();

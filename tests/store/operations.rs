@@ -8,6 +8,7 @@ use usher::store::redb::{FILE, Options, REVISIONS_SKIPPED_BY_RESTORE, RedbStore,
 use usher::store::{At, Error, Expect, Range, Store};
 
 use super::{batch, delete, put};
+use crate::until;
 
 fn options() -> Options {
     Options { now: Arc::new(|| 0), ..Options::default() }
@@ -123,16 +124,6 @@ async fn put_at(store: &RedbStore, seconds: i64, value: &str) -> u64 {
     store.commit(batch).await.unwrap()
 }
 
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..1000 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("{what}");
-}
-
 #[tokio::test]
 async fn clients_may_look_back_over_the_watch_window_and_history_lasts_longer() {
     let (store, clock) = with_clock(Retention::default());
@@ -141,20 +132,14 @@ async fn clients_may_look_back_over_the_watch_window_and_history_lasts_longer() 
     }
     clock.store(950, Ordering::Relaxed);
     // Older than five minutes are the changes up to 600 s, which is revision 7.
-    until("the window moves", || store.window() == 7).await;
+    until("the window moves", async || store.window() == 7).await;
     assert_eq!(store.floor(), 0);
     assert_eq!(store.history("/a").await.unwrap().len(), 10);
     clock.store(24 * 3600 + 450, Ordering::Relaxed);
-    until("the floor moves", || store.floor() == 5).await;
-    let mut kept: Vec<u64> = Vec::new();
-    for _ in 0..1000 {
-        kept = store.history("/a").await.unwrap().iter().map(|change| change.revision).collect();
-        if kept.len() <= 6 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(kept, [5, 6, 7, 8, 9, 10]);
+    until("the floor moves", async || store.floor() == 5).await;
+    let history = async || Some(store.history("/a").await.unwrap()).filter(|kept| kept.len() <= 6);
+    let kept = crate::answer("what is older goes", history).await;
+    assert_eq!(kept.iter().map(|change| change.revision).collect::<Vec<_>>(), [5, 6, 7, 8, 9, 10]);
     assert!(matches!(store.get("/a", At::Revision(4)).await, Err(Error::Compacted { floor: 5 })));
     assert!(store.get("/a", At::Revision(5)).await.unwrap().is_some());
 }
@@ -169,9 +154,9 @@ async fn history_is_bounded_in_bytes_but_never_shorter_than_the_watch_window() {
     assert_eq!(store.floor(), 0);
     clock.store(400, Ordering::Relaxed);
     // Everything before 100 s may go: that is revision 100.
-    until("the floor moves", || store.floor() == 100).await;
+    until("the floor moves", async || store.floor() == 100).await;
     assert!(store.history_bytes() > 50_000);
     clock.store(2000, Ordering::Relaxed);
-    until("the bytes are bounded", || store.history_bytes() <= 50_000).await;
+    until("the bytes are bounded", async || store.history_bytes() <= 50_000).await;
     assert!(store.history_bytes() > 40_000, "{}", store.history_bytes());
 }
