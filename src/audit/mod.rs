@@ -15,6 +15,7 @@ mod in_order;
 mod json;
 pub mod latency;
 mod lines;
+pub mod lists;
 mod named;
 mod notation;
 pub mod otlp;

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
+use super::lists::Lists;
 use super::policy::Scope;
 use super::quoted::Secrets;
 use super::{Event, Json, Level, Stage, Story, identity, latency, named, redact, source};
@@ -238,8 +239,8 @@ impl Record {
         512 + body(&self.request) + body(&self.response)
     }
 
-    /// The event, with the story of the request.
-    pub fn into_event(self, scope: Scope, bodies: &dyn Bodies) -> Box<Event> {
+    /// The event, with the story of the request; `lists` are those of the events before.
+    pub fn into_event(self, scope: Scope, bodies: &dyn Bodies, lists: &mut Lists) -> Box<Event> {
         let arrival = &*self.arrival;
         let context = &*arrival.context;
         let level = scope.level;
@@ -286,7 +287,7 @@ impl Record {
             }
         }
         if level >= Level::RequestResponse {
-            event.response_object = self.response_object(scope, bodies, &mut event);
+            event.response_object = self.response_object(scope, bodies, lists, &mut event);
         }
         if self.stage != Stage::RequestReceived {
             let mut story = Story {
@@ -306,7 +307,7 @@ impl Record {
         event
     }
 
-    fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Json> {
+    fn response_object(&self, scope: Scope, bodies: &dyn Bodies, lists: &mut Lists, event: &mut Event) -> Option<Json> {
         let context = &*self.arrival.context;
         let status = match &self.ending {
             Ending::Refused(status) => Some(status.to_json()),
@@ -318,6 +319,9 @@ impl Record {
             return Some(Json::from(&status));
         }
         let captured = self.response.as_ref()?;
+        if let Some(same) = captured.list.as_ref().and_then(|list| lists.find(list, scope.omit_managed_fields)) {
+            return Some(same);
+        }
         let Some(bytes) = captured.text(LARGEST_BODY).filter(|_| !captured.too_large) else {
             event.annotations.insert(TRUNCATED.into(), "true".into());
             return None;
@@ -328,8 +332,12 @@ impl Record {
         }
         let mut value = match captured.content_type() {
             json if json.starts_with("application/json") => match is_fit(context, scope, &bytes) {
-                true if captured.cut_off => return Json::checked(bytes),
-                true => return Some(Json::written(bytes)),
+                true if captured.cut_off && captured.list.is_none() => return Json::checked(bytes),
+                true => {
+                    let body = Json::written(bytes);
+                    captured.list.iter().for_each(|list| lists.remember(list, scope.omit_managed_fields, &body));
+                    return Some(body);
+                }
                 false => serde_json::from_slice(&bytes).ok()?,
             },
             other => bodies.response(context, other, &bytes)?,

@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::lines::Lines;
+use super::lists::Lists;
 use super::otlp::Exporter;
 use super::policy::Policy;
 use super::queue::Queue;
@@ -242,13 +243,13 @@ struct Worker {
 impl Worker {
     fn run(self) {
         let mut told = (Instant::now(), 0);
-        let (mut records, mut lines) = (Vec::new(), Lines::default());
+        let (mut records, mut lines, mut lists) = (Vec::new(), Lines::default(), Lists::default());
         while self.shared.queue.take_into(&mut records, GATHER) {
             let taken = records.len();
             let mut rest = records.drain(..);
             while rest.len() > 0 {
                 // Piece by piece: whoever asks the archive meanwhile does not wait long.
-                self.archive.append(rest.by_ref().take(PIECE).filter_map(|record| self.event(record, &mut lines)));
+                self.archive.append(rest.by_ref().take(PIECE).filter_map(|record| self.event(record, &mut lines, &mut lists)));
                 self.offer(&mut lines);
             }
             drop(rest);
@@ -261,7 +262,7 @@ impl Worker {
     }
 
     /// The event of a request, for the archive; its line for the sinks is written by then.
-    fn event(&self, record: Record, lines: &mut Lines) -> Option<Box<Event>> {
+    fn event(&self, record: Record, lines: &mut Lines, lists: &mut Lists) -> Option<Box<Event>> {
         let arrival = record.arrival.clone();
         let context = &arrival.context;
         let evaluate = || self.policy.load().evaluate(context.authenticated().map(|user| &**user), &context.info);
@@ -275,7 +276,7 @@ impl Worker {
             return None;
         }
         let span = context.span;
-        let event = record.into_event(scope, &*self.bodies);
+        let event = record.into_event(scope, &*self.bodies, lists);
         if recorded {
             self.shared.events.fetch_add(1, Ordering::Relaxed);
             if !self.shared.outlets.is_empty() {

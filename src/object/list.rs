@@ -28,6 +28,16 @@ impl List {
         List { head, objects, whole, length }
     }
 
+    /// Whether it is the same as another one to the last byte, as far as that is seen without reading: by being of the same objects.
+    pub fn is_same(&self, other: &List) -> bool {
+        let same = |(one, other): (&Arc<Object>, &Arc<Object>)| Arc::ptr_eq(one, other);
+        self.length == other.length
+            && self.whole == other.whole
+            && self.objects.len() == other.objects.len()
+            && self.head == other.head
+            && self.objects.iter().zip(&other.objects).all(same)
+    }
+
     /// How many bytes it is.
     pub fn length(&self) -> usize {
         self.length

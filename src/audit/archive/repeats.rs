@@ -66,6 +66,10 @@ impl Repeats {
 }
 
 fn common_start(a: &[u8], b: &[u8]) -> usize {
+    // The text of a list whose objects are the same is the same.
+    if std::ptr::eq(a, b) {
+        return a.len();
+    }
     let same = a.chunks_exact(PIECE).zip(b.chunks_exact(PIECE)).take_while(|(a, b)| a == b).count() * PIECE;
     same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
 }
