@@ -23,14 +23,16 @@ pub fn mask(event: &mut Event) {
 fn user(user: &mut UserInfo) {
     [&mut user.username, &mut user.uid].into_iter().chain(&mut user.groups).for_each(text);
     for (key, values) in &mut user.extra {
-        let own = key.starts_with(OWN);
-        let secret = !own && named::is_credential(key);
-        for value in values {
-            match secret || !own && named::is_authorization(value) {
-                true => *value = MASK.to_owned(),
-                false => text(value),
-            }
-        }
+        values.iter_mut().for_each(|value| extra(key, value));
+    }
+}
+
+/// Masks a credential that is an extra of a user.
+pub fn extra(key: &str, value: &mut String) {
+    let own = key.starts_with(OWN);
+    match !own && (named::is_credential(key) || named::is_authorization(value)) {
+        true => *value = MASK.to_owned(),
+        false => text(value),
     }
 }
 

@@ -2,16 +2,21 @@
 //! without something between them, in decimal numbers, and as a URL writes them. Whoever looks for bytes is shown what each of them stands for.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use regex::bytes::Regex;
 
 use super::redact::MASK;
 use crate::request::decode_bytes;
 
 /// Fewer letters than this stand for nothing.
 const SHORTEST: usize = 8;
+
+/// Shorter lines are words. The shortest that anybody breaks base64 into have 64 letters, and perhaps less in the first.
+const SHORTEST_LINE: usize = 40;
 
 /// Base64 as a part of a sentence: without its padding, and perhaps cut off.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -31,6 +36,7 @@ pub fn mask(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
         *text = MASK.to_owned();
         return;
     }
+    mask_folded(text, &tells);
     for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
         let told = &text[run.clone()];
         if in_base64(told, &tells) || in_digits(told, &tells) || in_base32(told, &tells) {
@@ -53,6 +59,30 @@ pub fn mask(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
             replace_within(text, run, |letter| !letter.is_ascii_digit());
         }
     }
+}
+
+/// Takes from a text the base64 in lines that stands for bytes that tell something.
+pub fn mask_folded(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
+    let found: Vec<Range<usize>> =
+        folded(text.as_bytes()).filter(|run| in_base64(&unfold(&text.as_bytes()[run.clone()]), &tells)).collect();
+    for run in found.into_iter().rev() {
+        text.replace_range(run, MASK);
+    }
+}
+
+/// Where there is base64 in lines, as `base64` and MIME write it, in a text or in JSON.
+pub fn folded(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    static LINES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let (letters, end) = ("[A-Za-z0-9+/_-]", r"(?:\\r|\r)?(?:\\n|\n)[ \t]*");
+        Regex::new(&format!("{letters}{{{SHORTEST_LINE},}}(?:{end}{letters}+)+=*")).ok()
+    });
+    LINES.iter().flat_map(move |lines| lines.find_iter(text).map(|run| run.range()))
+}
+
+/// The letters of such lines.
+pub fn unfold(lines: &[u8]) -> String {
+    let text = String::from_utf8_lossy(lines).replace("\\r", "").replace("\\n", "");
+    text.chars().filter(|letter| !letter.is_whitespace() && *letter != '=').collect()
 }
 
 /// Whether letters of base64 stand for bytes that tell something; of which nobody says where the first group begins.
@@ -148,6 +178,17 @@ mod tests {
             ("no: CDNN4SJ5CDQ20Q3FE9PMA===", "no: [redacted]"),
         ] {
             assert_eq!(masked(told), rest, "{told}");
+        }
+        let folded = |text: &str, end: &str| {
+            let text = base64::engine::general_purpose::STANDARD.encode(text);
+            text.as_bytes().chunks(64).map(|line| format!("{}{end}", String::from_utf8_lossy(line))).collect::<String>()
+        };
+        for before in 30..60 {
+            let text = format!("{}correct horse{}", "a".repeat(before), "z".repeat(40));
+            for end in ["\n", "\r\n", "\n  "] {
+                assert_eq!(masked(&format!("no: {}(of it)", folded(&text, end))), format!("no: [redacted]{end}(of it)"), "{before}");
+            }
+            assert!(super::folded(folded(&text, r"\r\n").as_bytes()).any(|run| run.start == 0));
         }
         for innocent in ["at 12:30:45, 2026-11-16", "fe80::1 dead:beef 0x10", "a bad face faded, decade by decade", "1, 2, 3, 4, 5"] {
             assert_eq!(masked(innocent), innocent);

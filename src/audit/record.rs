@@ -37,7 +37,7 @@ pub const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
 const ADMISSION: &str = ".admission.k8s.io/";
 
 /// JSON as Go writes it: a page that shows it is not led astray.
-fn escaped(json: String) -> String {
+pub fn escaped(json: String) -> String {
     if !json.contains(['<', '>', '&']) {
         return json;
     }
@@ -286,7 +286,7 @@ impl Record {
             }
         }
         if level >= Level::RequestResponse {
-            event.response_object = self.response_object(scope, bodies, &mut event);
+            event.response_object = self.response_object(scope, bodies, &mut event, &mut secrets);
         }
         if self.stage != Stage::RequestReceived {
             let mut story = Story {
@@ -306,7 +306,7 @@ impl Record {
         event
     }
 
-    fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event) -> Option<Json> {
+    fn response_object(&self, scope: Scope, bodies: &dyn Bodies, event: &mut Event, secrets: &mut Secrets) -> Option<Json> {
         let context = &*self.arrival.context;
         let status = match &self.ending {
             Ending::Refused(status) => Some(status.to_json()),
@@ -336,6 +336,10 @@ impl Record {
         };
         if scope.omit_managed_fields {
             drop_managed_fields(&mut value);
+        }
+        // A patch may have reached into a Secret within another object, of which only the whole object says that it is one.
+        if context.info.verb == "patch" && !redact::is_sensitive(&context.info) {
+            secrets.learn(&value);
         }
         redact::object(&context.info, &mut value);
         Some(Json::from(&value))
