@@ -2,12 +2,10 @@
 //! without something between them, in decimal numbers, and as a URL writes them. Whoever looks for bytes is shown what each of them stands for.
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use regex::bytes::Regex;
 
 use super::redact::MASK;
 use crate::request::decode_bytes;
@@ -37,7 +35,7 @@ pub fn mask(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
         return;
     }
     mask_folded(text, &tells);
-    for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
+    for run in runs(text, is_letter) {
         let told = &text[run.clone()];
         if in_base64(told, &tells) || in_digits(told, &tells) || in_base32(told, &tells) {
             let padding = text[run.end..].bytes().take_while(|byte| *byte == b'=').count();
@@ -70,13 +68,46 @@ pub fn mask_folded(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
     }
 }
 
-/// Where there is base64 in lines, as `base64` and MIME write it, in a text or in JSON.
+/// Where there is base64 in lines, as `base64` and MIME write it, in a text or in JSON. Looked for by the ends of lines, of which there are
+/// few in most bodies.
 pub fn folded(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
-    static LINES: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        let (letters, end) = ("[A-Za-z0-9+/_-]", r"(?:\\r|\r)?(?:\\n|\n)[ \t]*");
-        Regex::new(&format!("{letters}{{{SHORTEST_LINE},}}(?:{end}{letters}+)+=*")).ok()
-    });
-    LINES.iter().flat_map(move |lines| lines.find_iter(text).map(|run| run.range()))
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let found = next_folded(text, from)?;
+        from = found.end;
+        Some(found)
+    })
+}
+
+fn next_folded(text: &[u8], from: usize) -> Option<Range<usize>> {
+    let letters = |part: &[u8]| part.iter().take_while(|byte| is_letter(**byte)).count();
+    let mut ends = memchr::memchr2_iter(b'\n', b'\\', &text[from..]).map(|at| from + at);
+    ends.find_map(|at| {
+        // The first of the two marks is the end of the line.
+        let at = at - usize::from(text[at] == b'\n' && text[from..at].ends_with(b"\r"));
+        let line = text[from..at].iter().rev().take_while(|byte| is_letter(**byte)).count();
+        let mut end = at;
+        while let Some(next) = line_behind(text, end).filter(|_| line >= SHORTEST_LINE) {
+            match letters(&text[next..]) {
+                0 => break,
+                more => end = next + more,
+            }
+        }
+        let padding = text[end..].iter().take_while(|byte| **byte == b'=').count();
+        (end > at).then(|| at - line..end + padding)
+    })
+}
+
+/// Where the next line begins, if one ends here, as it is or as JSON writes it.
+fn line_behind(text: &[u8], at: usize) -> Option<usize> {
+    let ends: [&[u8]; 4] = [b"\n", b"\r\n", br"\n", br"\r\n"];
+    let rest = &text[at..];
+    let end = ends.iter().find(|end| rest.starts_with(end))?.len();
+    Some(at + end + rest[end..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count())
+}
+
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)
 }
 
 /// The letters of such lines.

@@ -89,9 +89,9 @@ fn holds_private_key(text: &[u8]) -> bool {
     text.len() >= PRIVATE_KEYS[0].len() && NEEDLES.iter().any(|needle| needle.find(text).is_some())
 }
 
-/// Whether JSON writes letters by their numbers: then words in it are not found by looking for them.
+/// Whether JSON writes letters by their numbers, or slashes with a mark: then words in it are not found by looking for them.
 pub fn is_escaped(json: &[u8]) -> bool {
-    memchr::memmem::find(json, b"\\u00").is_some()
+    [br"\u00".as_slice(), br"\/"].iter().any(|mark| memmem::find(json, mark).is_some())
 }
 
 /// Masks what is secret in the body of a request.

@@ -173,3 +173,31 @@ async fn a_header_of_a_probe_an_extra_of_a_review_and_the_password_of_a_url_are_
         (40..46).for_each(|index| is_nowhere(&kept, &value(index), "a field"));
     }
 }
+
+#[tokio::test]
+async fn a_token_that_stands_for_a_user_a_group_or_a_name_is_not_told_by_the_steps_of_its_request_either() {
+    const TOKEN: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6ImEifQ.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.cGxhbnRlZC1zaWduYXR1cmU";
+    let recorded = Recorded::everything().await;
+    let nobody = usher::request::User::new("nobody", &["system:authenticated"]);
+    let paths = [
+        "/api/v1/pods".to_owned(),
+        format!("/api/v1/namespaces/{TOKEN}/pods/{TOKEN}"),
+        format!("/apis/{TOKEN}/v1/{TOKEN}"),
+        format!("/{TOKEN}"),
+    ];
+    for (user, impersonates) in [(admin(), true), (nobody.clone(), true), (nobody, false)] {
+        for path in &paths {
+            let mut get = request(Method::GET, path, &user, None);
+            if impersonates {
+                get.headers_mut().insert("impersonate-user", HeaderValue::from_str(&format!("u-{TOKEN}")).unwrap());
+                get.headers_mut().insert("impersonate-group", HeaderValue::from_static(TOKEN));
+            }
+            recorded.send(get).await;
+        }
+    }
+    let kept = kept(&recorded).await;
+    assert!(kept.contains("\"hop\":\"impersonate\"") && kept.contains("\"needed\""));
+    let signature = TOKEN.rsplit('.').next().unwrap().to_lowercase();
+    let told = kept.find(&signature).map(|at| &kept[at.saturating_sub(300)..at]);
+    assert_eq!(told, None);
+}
