@@ -46,7 +46,7 @@ pub fn target(text: &str) -> String {
         told.push('?');
     }
     // An argument of a command may say what the next one is.
-    let mut announced = false;
+    let mut before = String::new();
     for pair in query.split_inclusive(['&', ';']) {
         let Some((key, value)) = pair.split_once('=') else {
             told.push_str(pair);
@@ -54,7 +54,7 @@ pub fn target(text: &str) -> String {
         };
         let plain = decode(value.trim_end_matches(['&', ';']));
         let secret = match key {
-            "command" => std::mem::replace(&mut announced, announces(&plain)) || is_told_in_command(&plain),
+            "command" => is_announced(&std::mem::replace(&mut before, plain.clone()), &plain) || is_told_in_command(&plain),
             "fieldSelector" => plain.split(',').any(|term| term.starts_with("data.") || term.starts_with("stringData.")),
             _ => is_credential(key),
         };
@@ -92,9 +92,10 @@ fn tells_credential(value: &str) -> bool {
     is_authorization(value) || userinfo(value).is_some() || argument().or_else(header).is_some_and(|(name, _)| is_credential(name))
 }
 
-/// Whether an argument of a command is the name of a credential, which the next one then is: `--password hunter2`.
-fn announces(argument: &str) -> bool {
-    argument.starts_with('-') && !argument.contains(['=', ':', ' ']) && is_credential(argument)
+/// Whether an argument of a command is the credential that the one before it names: `--password hunter2`, `-u jane:hunter2`.
+fn is_announced(before: &str, argument: &str) -> bool {
+    let names = before.starts_with('-') && !before.contains(['=', ':', ' ']) && is_credential(before);
+    !argument.is_empty() && (names || matches!(before, "-u" | "--user" | "--proxy-user") && argument.contains(':'))
 }
 
 /// Whether an argument sets a variable that is a credential, or is a script that does: `PGPASSWORD=hunter2 psql`.
@@ -104,7 +105,7 @@ fn is_told_in_command(argument: &str) -> bool {
     let sets = |word: &str| {
         word.split_once('=').is_some_and(|(name, value)| !value.is_empty() && name.bytes().all(of_name) && is_credential(name))
     };
-    words().any(sets) || words().zip(words().skip(1)).any(|(word, next)| !next.is_empty() && (is_scheme(word) || announces(word)))
+    words().any(sets) || words().zip(words().skip(1)).any(|(word, next)| !next.is_empty() && is_scheme(word) || is_announced(word, next))
 }
 
 /// Takes from a text what stands there as in the header of that name: `Bearer …`.
@@ -174,15 +175,19 @@ mod tests {
             of("/exec?command=env&command=PGPASSWORD=abc&command=psql&command=--password&command=abc&command=x&command=A=b"),
             "/exec?command=env&command=[redacted]&command=psql&command=--password&command=[redacted]&command=x&command=A=b"
         );
-        for script in
-            ["curl%20-H%20%22Authorization:%20Bearer%20abc%22", "x%20--token%20abc", "TOKEN=abc%20x", "cd%20a%3Bexport%20PASS=%27abc%27"]
-        {
+        for script in [
+            "curl%20-H%20%22Authorization:%20Bearer%20abc%22",
+            "x%20--token%20abc",
+            "curl%20-u%20a:abc%20x",
+            "TOKEN=abc%20x",
+            "cd%20a%3Bexport%20PASS=%27abc%27",
+        ] {
             assert_eq!(
                 of(&format!("/exec?command=sh&command=-c&command={script}&stdin=1")),
                 "/exec?command=sh&command=-c&command=[redacted]&stdin=1"
             );
         }
-        for script in ["cat%20/etc/password", "echo%20a%20basic%22", "ls%20-l%20token", "a=b%20x", "echo%20PASSWORD="] {
+        for script in ["cat%20/etc/password", "echo%20a%20basic%22", "ls%20-l%20token", "mysql%20-u%20a", "a=b%20x", "echo%20PASSWORD="] {
             assert_eq!(of(&format!("/exec?command={script}")), format!("/exec?command={script}"));
         }
         assert_eq!(

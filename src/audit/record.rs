@@ -427,7 +427,8 @@ impl Ending {
     }
 }
 
-fn agent(text: &str) -> String {
+/// What a client calls itself, without a credential that it has put there, and not without end.
+pub fn agent(text: &str) -> String {
     let mut text = text.to_owned();
     redact::credentials_in(&mut text);
     named::mask_authorization(&mut text);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 use super::quoted::Secrets;
-use super::record::{LARGEST_BODY, TRUNCATED};
+use super::record::{LARGEST_BODY, TRUNCATED, agent};
 use super::{Event, Json, Level, Stage, identity, named, redact};
 
 /// How deep envelopes may lie in each other.
@@ -258,8 +258,13 @@ fn redacted(event: &mut Event) {
     if let Some(object) = event.request_object.as_ref().and_then(read) {
         secrets.learn(&object);
     }
-    if let Some(object) = event.response_object.as_ref().and_then(read).filter(|_| redact::is_about_secrets(&info)) {
-        secrets.guard(&object);
+    if let Some(object) = event.response_object.as_ref().and_then(read) {
+        match redact::is_about_secrets(&info) {
+            true => secrets.guard(&object),
+            // A patch may have reached into a Secret within another object.
+            false if info.verb == "patch" && !redact::is_sensitive(&info) => secrets.learn(&object),
+            false => {}
+        }
     }
     type Masks = fn(&crate::request::RequestInfo, &mut Value);
     let bodies: [(_, Masks); 2] = [(&mut event.request_object, redact::request), (&mut event.response_object, redact::object)];
@@ -276,7 +281,7 @@ fn redacted(event: &mut Event) {
     secrets.scrub(event);
     redact::ending(event);
     identity::mask(event);
-    redact::credentials_in(&mut event.user_agent);
+    event.user_agent = agent(&event.user_agent);
 }
 
 /// An entry of Cloud Logging: the audit log of Google's APIs with Kubernetes' words in it.
@@ -484,6 +489,7 @@ mod tests {
     fn the_values_of_secrets_are_masked_on_the_way_in() {
         let mut secret = plain();
         secret["requestURI"] = json!("/api/v1/namespaces/default/secrets/s?token=planted");
+        secret["userAgent"] = json!("curl Bearer planted");
         secret["responseObject"] = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}, "data": {"k": "cGxhbnRlZA=="}});
         let event = line(&secret.to_string()).events.remove(0);
         let kept = serde_json::to_string(&event).unwrap();
@@ -498,7 +504,7 @@ mod tests {
             "requestObject": {"kind": "Secret", "stringData": {"k": "correct horse"}},
             "responseStatus": {"metadata": {}, "code": 403, "message": "denied: correct horse is weak"},
             "annotations": {"validation.policy.admission.k8s.io/x": "correct horse",
-                "patch.webhook.admission.k8s.io/round_0_index_0": "{\"patch\":[{\"op\":\"add\",\"path\":\"/data/z\",\"value\":\"YmF0dGVyeQ==\"}]}"},
+                "patch.webhook.admission.k8s.io/round_0_index_0": "{\"patch\":[{\"op\":\"add\",\"path\":\"/data/z\",\"value\":\"YmF0dGVyeQ==\"},{\"op\":\"add\",\"path\":\"/metadata/labels/a\",\"value\":\"correct horse\"}]}"},
         });
         let told = serde_json::to_string(&line(&planted.to_string()).events).unwrap();
         for secret in ["correct horse", "hunter22", "YmF0dGVyeQ=="] {
