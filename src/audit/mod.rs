@@ -29,6 +29,7 @@ pub mod rbac;
 pub mod record;
 pub mod recorder;
 pub mod redact;
+mod signs;
 pub mod sink;
 mod source;
 pub mod story;

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, UserInfo};
 use super::policy::Scope;
 use super::quoted::Secrets;
-use super::{Event, Json, Level, Stage, Story, identity, latency, named, redact, source};
+use super::{Event, Json, Level, Stage, Story, identity, latency, named, redact, signs, source};
 use crate::object::list::List;
 use crate::request::{Body, Context, RequestInfo, SharedContext, User};
 use crate::status::Status;
@@ -349,7 +349,7 @@ impl Record {
 /// Whether JSON can be recorded as it is: nothing in it is nobody's business, nothing is to be left out, and it fits on a line.
 fn is_fit(context: &Context, scope: Scope, json: &[u8]) -> bool {
     let has_managed_fields = || memchr::memmem::find(json, b"\"managedFields\"").is_some();
-    !redact::may_hold_secrets(&context.info, json)
+    !signs::may_hold_secrets(&context.info, json)
         && memchr::memchr(b'\n', json.trim_ascii_end()).is_none()
         && !(scope.omit_managed_fields && has_managed_fields())
 }
@@ -361,7 +361,7 @@ fn request_object(context: &Context, scope: Scope, bodies: &dyn Bodies, captured
     // A patch stands for itself, and mostly as it was sent.
     if context.info.verb == "patch"
         && is_fit(context, scope, &bytes)
-        && !redact::is_escaped(&bytes)
+        && !signs::is_escaped(&bytes)
         && let Some(whole) = Json::checked(bytes.clone())
     {
         secrets.nothing_to_learn();

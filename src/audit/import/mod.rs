@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 use super::quoted::Secrets;
 use super::record::{LARGEST_BODY, TRUNCATED, agent};
-use super::{Event, Json, Level, Stage, identity, named, redact};
+use super::{Event, Json, Level, Stage, identity, named, redact, signs};
 
 /// How deep envelopes may lie in each other.
 const DEEPEST: usize = 8;
@@ -39,7 +39,7 @@ pub fn line(text: &str) -> Found {
 /// or wrong with it, is found out the long way. So is what is written by its number: words are looked for in bodies.
 fn plain(line: &str) -> Option<Event> {
     let known = line.starts_with(r#"{"kind":"Event","apiVersion":"audit.k8s.io/"#);
-    if !known || line.contains('\n') || redact::is_escaped(line.as_bytes()) {
+    if !known || line.contains('\n') || signs::is_escaped(line.as_bytes()) {
         return None;
     }
     finished(serde_json::from_str(line).ok()?).ok()
@@ -254,7 +254,7 @@ fn redacted(event: &mut Event) {
     let info = crate::request::parse(method, path, query);
     event.request_uri = named::target(&event.request_uri);
     let mut secrets = Secrets::of(&info, has_body);
-    let read = |body: &Json| redact::may_hold_secrets(&info, body.bytes()).then(|| body.value()).flatten();
+    let read = |body: &Json| signs::may_hold_secrets(&info, body.bytes()).then(|| body.value()).flatten();
     if let Some(object) = event.request_object.as_ref().and_then(read) {
         secrets.learn(&object);
     }
@@ -270,7 +270,7 @@ fn redacted(event: &mut Event) {
     let bodies: [(_, Masks); 2] = [(&mut event.request_object, redact::request), (&mut event.response_object, redact::object)];
     for (body, masks) in bodies {
         // What may hold secrets and cannot be read is not kept.
-        *body = body.take().and_then(|known| match redact::may_hold_secrets(&info, known.bytes()) {
+        *body = body.take().and_then(|known| match signs::may_hold_secrets(&info, known.bytes()) {
             false => Some(known),
             true => known.value().map(|mut value| {
                 masks(&info, &mut value);
