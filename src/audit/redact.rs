@@ -52,6 +52,12 @@ pub fn object(info: &RequestInfo, value: &mut Value) {
     credentials(value);
 }
 
+/// Masks what an object that is no Secret holds of Secrets and credentials.
+pub fn within(object: &mut Value) {
+    document(object, false);
+    credentials(object);
+}
+
 /// Masks what is secret in what is told of a request's way; `guarded` if it met Secrets that it is not about, such as the parameters
 /// of a policy.
 pub fn story(info: &RequestInfo, guarded: bool, story: &mut Story) {
