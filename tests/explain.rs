@@ -280,6 +280,14 @@ async fn who_may_not_get_an_object_learns_nothing_of_its_past() {
     }
     assert!(ask(&client, "history/secret/db?showSecrets=true").await.unwrap().to_string().contains("cGxhbnRlZA"));
     assert!(ask(&client, "objects/secret/db").await.unwrap().to_string().contains("cGxhbnRlZA"), "as kubectl get would show it");
+    // The same of a Secret that another object holds.
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held"}, "data": {"s": "kind: Secret\nstringData: {password: planted}\n"}});
+    create(&configmaps(&client), serde_json::from_value(held).unwrap()).await.unwrap();
+    for path in ["history/cm/held", "blame/cm/held"] {
+        let told = ask(&client, path).await.unwrap().to_string();
+        assert!(!told.contains("planted") && told.contains("<redacted #"), "{path}: {told}");
+        assert!(ask(&client, &format!("{path}?showSecrets=true")).await.unwrap().to_string().contains("planted"));
+    }
 }
 
 #[tokio::test]

@@ -1,10 +1,13 @@
 //! Who asked, for whom, and about what, less the tokens that a client put there: a name in a path, the id of a request, a user that is
 //! impersonated, or one of its extras may be anything, also a credential. Whoever is called like one is told without it.
 
+use serde_json::Value;
+
 use super::Event;
 use super::event::{ObjectReference, UserInfo};
 use super::redact::MASK;
 use super::{named, web_tokens};
+use crate::request::Step;
 
 /// No token is shorter than this, and hardly any name is longer.
 const SHORTEST: usize = 32;
@@ -18,19 +21,37 @@ pub fn mask(event: &mut Event) {
     event.impersonated_user.iter_mut().for_each(user);
     event.object_ref.iter_mut().for_each(reference);
     text(&mut event.audit_id);
+    event.trace.iter_mut().flat_map(|story| &mut story.steps).for_each(step);
+}
+
+/// A step is called after the user who is impersonated, and says what would have been needed.
+fn step(step: &mut Step) {
+    for told in [&mut step.name, &mut step.verdict] {
+        if told.len() >= SHORTEST {
+            text(told.to_mut());
+        }
+    }
+    let needed = step.detail.as_mut().and_then(|detail| detail.get_mut("needed")).and_then(Value::as_object_mut);
+    for told in needed.into_iter().flat_map(|needed| needed.values_mut()) {
+        if let Value::String(told) = told {
+            text(told);
+        }
+    }
 }
 
 fn user(user: &mut UserInfo) {
     [&mut user.username, &mut user.uid].into_iter().chain(&mut user.groups).for_each(text);
     for (key, values) in &mut user.extra {
-        let own = key.starts_with(OWN);
-        let secret = !own && named::is_credential(key);
-        for value in values {
-            match secret || !own && named::is_authorization(value) {
-                true => *value = MASK.to_owned(),
-                false => text(value),
-            }
-        }
+        values.iter_mut().for_each(|value| extra(key, value));
+    }
+}
+
+/// Masks a credential that is an extra of a user.
+pub fn extra(key: &str, value: &mut String) {
+    let own = key.starts_with(OWN);
+    match !own && (named::is_credential(key) || named::is_authorization(value)) {
+        true => *value = MASK.to_owned(),
+        false => text(value),
     }
 }
 

@@ -13,6 +13,9 @@ use crate::request::decode_bytes;
 /// Fewer letters than this stand for nothing.
 const SHORTEST: usize = 8;
 
+/// Shorter lines are words. The shortest that anybody breaks base64 into have 64 letters, and perhaps less in the first.
+const SHORTEST_LINE: usize = 40;
+
 /// Base64 as a part of a sentence: without its padding, and perhaps cut off.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -31,7 +34,8 @@ pub fn mask(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
         *text = MASK.to_owned();
         return;
     }
-    for run in runs(text, |byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)) {
+    mask_folded(text, &tells);
+    for run in runs(text, is_letter) {
         let told = &text[run.clone()];
         if in_base64(told, &tells) || in_digits(told, &tells) || in_base32(told, &tells) {
             let padding = text[run.end..].bytes().take_while(|byte| *byte == b'=').count();
@@ -53,6 +57,63 @@ pub fn mask(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
             replace_within(text, run, |letter| !letter.is_ascii_digit());
         }
     }
+}
+
+/// Takes from a text the base64 in lines that stands for bytes that tell something.
+pub fn mask_folded(text: &mut String, tells: impl Fn(&[u8]) -> bool) {
+    let found: Vec<Range<usize>> =
+        folded(text.as_bytes()).filter(|run| in_base64(&unfold(&text.as_bytes()[run.clone()]), &tells)).collect();
+    for run in found.into_iter().rev() {
+        text.replace_range(run, MASK);
+    }
+}
+
+/// Where there is base64 in lines, as `base64` and MIME write it, in a text or in JSON. Looked for by the ends of lines, of which there are
+/// few in most bodies.
+pub fn folded(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let found = next_folded(text, from)?;
+        from = found.end;
+        Some(found)
+    })
+}
+
+fn next_folded(text: &[u8], from: usize) -> Option<Range<usize>> {
+    let letters = |part: &[u8]| part.iter().take_while(|byte| is_letter(**byte)).count();
+    let mut ends = memchr::memchr2_iter(b'\n', b'\\', &text[from..]).map(|at| from + at);
+    ends.find_map(|at| {
+        // The first of the two marks is the end of the line.
+        let at = at - usize::from(text[at] == b'\n' && text[from..at].ends_with(b"\r"));
+        let line = text[from..at].iter().rev().take_while(|byte| is_letter(**byte)).count();
+        let mut end = at;
+        while let Some(next) = line_behind(text, end).filter(|_| line >= SHORTEST_LINE) {
+            match letters(&text[next..]) {
+                0 => break,
+                more => end = next + more,
+            }
+        }
+        let padding = text[end..].iter().take_while(|byte| **byte == b'=').count();
+        (end > at).then(|| at - line..end + padding)
+    })
+}
+
+/// Where the next line begins, if one ends here, as it is or as JSON writes it.
+fn line_behind(text: &[u8], at: usize) -> Option<usize> {
+    let ends: [&[u8]; 4] = [b"\n", b"\r\n", br"\n", br"\r\n"];
+    let rest = &text[at..];
+    let end = ends.iter().find(|end| rest.starts_with(end))?.len();
+    Some(at + end + rest[end..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count())
+}
+
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte)
+}
+
+/// The letters of such lines.
+pub fn unfold(lines: &[u8]) -> String {
+    let text = String::from_utf8_lossy(lines).replace("\\r", "").replace("\\n", "");
+    text.chars().filter(|letter| !letter.is_whitespace() && *letter != '=').collect()
 }
 
 /// Whether letters of base64 stand for bytes that tell something; of which nobody says where the first group begins.
@@ -148,6 +209,17 @@ mod tests {
             ("no: CDNN4SJ5CDQ20Q3FE9PMA===", "no: [redacted]"),
         ] {
             assert_eq!(masked(told), rest, "{told}");
+        }
+        let folded = |text: &str, end: &str| {
+            let text = base64::engine::general_purpose::STANDARD.encode(text);
+            text.as_bytes().chunks(64).map(|line| format!("{}{end}", String::from_utf8_lossy(line))).collect::<String>()
+        };
+        for before in 30..60 {
+            let text = format!("{}correct horse{}", "a".repeat(before), "z".repeat(40));
+            for end in ["\n", "\r\n", "\n  "] {
+                assert_eq!(masked(&format!("no: {}(of it)", folded(&text, end))), format!("no: [redacted]{end}(of it)"), "{before}");
+            }
+            assert!(super::folded(folded(&text, r"\r\n").as_bytes()).any(|run| run.start == 0));
         }
         for innocent in ["at 12:30:45, 2026-11-16", "fe80::1 dead:beef 0x10", "a bad face faded, decade by decade", "1, 2, 3, 4, 5"] {
             assert_eq!(masked(innocent), innocent);

@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memmem;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::event::ObjectReference;
 use super::record::PATCH_ANNOTATION;
 use super::redact::{self, MASK, is_about_secrets, is_secret, is_sensitive};
-use super::{Event, Json, notation};
+use super::{Event, Json, notation, patches};
 use crate::request::RequestInfo;
 
 /// Annotations in which this server says something of its own.
@@ -174,7 +174,11 @@ impl Secrets {
     /// Takes everything that is known from everything that an event says.
     pub fn scrub(mut self, event: &mut Event) {
         if self.sensitive {
-            self.scrub_patches(event);
+            // What a webhook added, a policy behind it may quote.
+            patches::each(event, |patch| {
+                self.search_patch(patch);
+                redact::change(patch);
+            });
             self.scrub_quotations(event);
         }
         // What the event says in the open is no secret: many a Secret is called like the user in it.
@@ -188,6 +192,7 @@ impl Secrets {
         for (_, text) in event.annotations.iter_mut().filter(|(key, _)| from_outside(key)) {
             found.clean(text);
         }
+        patches::each(event, |patch| patches::written(patch).for_each(|value| found.clean_value(value)));
         if let Some(story) = &mut event.trace {
             story.warnings.iter_mut().for_each(|warning| found.clean(warning));
             for step in story.steps.iter_mut().filter(|step| !matches!(&*step.hop, "authenticate" | "authorize")) {
@@ -216,22 +221,6 @@ impl Secrets {
                 known.clean_object(&mut value);
                 *body = Json::from(&value);
             }
-        }
-    }
-
-    /// The patches of webhooks, as annotations show them.
-    fn scrub_patches(&mut self, event: &mut Event) {
-        for (_, text) in event.annotations.iter_mut().filter(|(key, _)| key.starts_with(PATCH_ANNOTATION)) {
-            let Ok(Value::Object(mut map)) = serde_json::from_str::<Value>(text) else {
-                *text = MASK.to_owned();
-                continue;
-            };
-            // What a webhook added, a policy behind it may quote.
-            if let Some(patch) = map.get("patch") {
-                self.search_patch(patch);
-            }
-            map.get_mut("patch").into_iter().for_each(redact::change);
-            *text = in_order(&map, &["configuration", "webhook", "patch", "patchType"]);
         }
     }
 
@@ -354,14 +343,9 @@ fn replace(text: &mut String, value: &str) {
     }
 }
 
-fn in_order(map: &Map<String, Value>, keys: &[&str]) -> String {
-    let members = keys.iter().filter_map(|key| map.get(*key).map(|value| format!("{key:?}:{value}")));
-    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
     use crate::audit::event::ResponseStatus;

@@ -17,7 +17,7 @@ use super::event::{AuthenticationMetadata, ObjectReference, ResponseStatus, User
 use super::lists::Lists;
 use super::policy::Scope;
 use super::quoted::Secrets;
-use super::{Event, Json, Level, Stage, Story, identity, latency, named, redact, source};
+use super::{Event, Json, Level, Stage, Story, identity, latency, named, redact, signs, source};
 use crate::object::list::List;
 use crate::request::{Body, Context, RequestInfo, SharedContext, User};
 use crate::status::Status;
@@ -38,7 +38,7 @@ pub const PATCH_ANNOTATION: &str = "patch.webhook.admission.k8s.io/";
 const ADMISSION: &str = ".admission.k8s.io/";
 
 /// JSON as Go writes it: a page that shows it is not led astray.
-fn escaped(json: String) -> String {
+pub fn escaped(json: String) -> String {
     if !json.contains(['<', '>', '&']) {
         return json;
     }
@@ -287,7 +287,7 @@ impl Record {
             }
         }
         if level >= Level::RequestResponse {
-            event.response_object = self.response_object(scope, bodies, lists, &mut event);
+            event.response_object = self.response_object(scope, bodies, lists, &mut event, &mut secrets);
         }
         if self.stage != Stage::RequestReceived {
             let mut story = Story {
@@ -307,7 +307,14 @@ impl Record {
         event
     }
 
-    fn response_object(&self, scope: Scope, bodies: &dyn Bodies, lists: &mut Lists, event: &mut Event) -> Option<Json> {
+    fn response_object(
+        &self,
+        scope: Scope,
+        bodies: &dyn Bodies,
+        lists: &mut Lists,
+        event: &mut Event,
+        secrets: &mut Secrets,
+    ) -> Option<Json> {
         let context = &*self.arrival.context;
         let status = match &self.ending {
             Ending::Refused(status) => Some(status.to_json()),
@@ -345,6 +352,10 @@ impl Record {
         if scope.omit_managed_fields {
             drop_managed_fields(&mut value);
         }
+        // A patch may have reached into a Secret within another object, of which only the whole object says that it is one.
+        if context.info.verb == "patch" && !redact::is_sensitive(&context.info) {
+            secrets.learn(&value);
+        }
         redact::object(&context.info, &mut value);
         Some(Json::from(&value))
     }
@@ -353,7 +364,7 @@ impl Record {
 /// Whether JSON can be recorded as it is: nothing in it is nobody's business, nothing is to be left out, and it fits on a line.
 fn is_fit(context: &Context, scope: Scope, json: &[u8]) -> bool {
     let has_managed_fields = || memchr::memmem::find(json, b"\"managedFields\"").is_some();
-    !redact::may_hold_secrets(&context.info, json)
+    !signs::may_hold_secrets(&context.info, json)
         && memchr::memchr(b'\n', json.trim_ascii_end()).is_none()
         && !(scope.omit_managed_fields && has_managed_fields())
 }
@@ -365,7 +376,7 @@ fn request_object(context: &Context, scope: Scope, bodies: &dyn Bodies, captured
     // A patch stands for itself, and mostly as it was sent.
     if context.info.verb == "patch"
         && is_fit(context, scope, &bytes)
-        && !redact::is_escaped(&bytes)
+        && !signs::is_escaped(&bytes)
         && let Some(whole) = Json::checked(bytes.clone())
     {
         secrets.nothing_to_learn();
@@ -431,7 +442,8 @@ impl Ending {
     }
 }
 
-fn agent(text: &str) -> String {
+/// What a client calls itself, without a credential that it has put there, and not without end.
+pub fn agent(text: &str) -> String {
     let mut text = text.to_owned();
     redact::credentials_in(&mut text);
     named::mask_authorization(&mut text);

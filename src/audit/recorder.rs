@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use super::archive::Missed;
 use super::lines::Lines;
 use super::lists::Lists;
 use super::otlp::Exporter;
@@ -184,6 +185,18 @@ impl Audit {
         }
     }
 
+    /// What did not get to where it should.
+    pub fn missed(&self) -> Vec<Missed> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |outlet: &Outlet| Missed {
+            name: outlet.name.to_owned(),
+            dropped: count(&outlet.tally.dropped),
+            failed: count(&outlet.tally.errors),
+        };
+        let recorder = Missed { name: "recorder".to_owned(), dropped: count(&self.shared.dropped), failed: 0 };
+        [recorder].into_iter().chain(self.shared.outlets.iter().map(of)).collect()
+    }
+
     /// What `/metrics` shows of it.
     pub fn metrics(&self) -> String {
         let mut out = String::new();
@@ -200,12 +213,13 @@ impl Audit {
         let series: Vec<_> =
             levels.iter().zip(&shared.levels).map(|(name, value)| (format!("{{level=\"{name}\"}}"), count(value))).collect();
         family("apiserver_audit_level_total", "Requests by the level at which the policy wants them.", &series);
-        let series: Vec<_> =
-            shared.outlets.iter().map(|outlet| (format!("{{plugin=\"{}\"}}", outlet.name), count(&outlet.tally.errors))).collect();
+        let missed = self.missed();
+        let (recorder, sinks) = missed.split_at(1);
+        let series: Vec<_> = sinks.iter().map(|sink| (format!("{{plugin=\"{}\"}}", sink.name), sink.failed)).collect();
         family("apiserver_audit_error_total", "Audit events that a sink failed to take.", &series);
-        let mut series = vec![("{sink=\"recorder\"}".to_owned(), count(&shared.dropped))];
-        series.push(("{sink=\"archive\"}".to_owned(), self.archive.kept().lost));
-        series.extend(shared.outlets.iter().map(|outlet| (format!("{{sink=\"{}\"}}", outlet.name), count(&outlet.tally.dropped))));
+        let dropped = |sink: &Missed| (format!("{{sink=\"{}\"}}", sink.name), sink.dropped);
+        let archive = ("{sink=\"archive\"}".to_owned(), self.archive.kept().lost);
+        let series: Vec<_> = recorder.iter().map(dropped).chain([archive]).chain(sinks.iter().map(dropped)).collect();
         family("usher_audit_dropped_total", "Audit events dropped because a sink was slower than the requests.", &series);
         out.push_str(&self.otlp.as_ref().map(|otlp| otlp.metrics()).unwrap_or_default());
         out

@@ -5,14 +5,12 @@
 //! and the values that a request about Secrets brought along are looked for in everything else that is told of it
 //! ([`Secrets`](super::quoted::Secrets)): the message of a policy may well quote what it refused.
 
-use std::sync::LazyLock;
-
-use memchr::memmem;
-use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::quoted::Secrets;
-use super::{Event, Story, web_tokens};
+use super::record::PATCH_ANNOTATION;
+use super::signs::{STRING_DATA, begins_somewhere, holds_private_key, is_credential};
+use super::{Event, Story, known_fields, manifests, notation, patches, web_tokens};
 use crate::request::RequestInfo;
 
 /// What stands in the place of a secret.
@@ -20,13 +18,6 @@ pub const MASK: &str = "[redacted]";
 
 /// The annotation in which `kubectl apply` keeps the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// How JSON names the kind of a Secret, and that of a list of them.
-const SECRET: &str = "\"Secret";
-
-/// How every private key in PEM begins, whatever its sort; and the same in base64, as it looks where it begins at the first, second or
-/// third byte of a group of three.
-const PRIVATE_KEYS: [&str; 4] = ["PRIVATE KEY-----", "UFJJVkFURSBLRVktLS0tL", "BSSVZBVEUgS0VZLS0tLS", "QUklWQVRFIEtFWS0tLS0t"];
 
 /// Whether a request is about Secrets.
 pub fn is_about_secrets(info: &RequestInfo) -> bool {
@@ -36,37 +27,6 @@ pub fn is_about_secrets(info: &RequestInfo) -> bool {
 /// Whether what a request carries or is answered with is secret.
 pub fn is_sensitive(info: &RequestInfo) -> bool {
     is_about_secrets(info) || info.resource == "tokenreviews" || info.subresource == "token"
-}
-
-/// Whether it is worth the time to look into a body.
-pub fn may_hold_secrets(info: &RequestInfo, bytes: &[u8]) -> bool {
-    is_sensitive(info) || begins_somewhere(bytes) && (memmem::find(bytes, SECRET.as_bytes()).is_some() || holds_credentials(bytes))
-}
-
-/// Whether there is something in a text that is a credential by its looks.
-fn holds_credentials(text: &[u8]) -> bool {
-    holds_private_key(text) || web_tokens::are_in(text)
-}
-
-/// Whether a text has anything in it that Secrets and credentials begin with. All of that is looked for at once, because a body is long
-/// and mostly has none of it.
-fn begins_somewhere(text: &[u8]) -> bool {
-    static BEGINNINGS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        let needles = [SECRET].into_iter().chain(PRIVATE_KEYS).chain(web_tokens::BEGINNINGS);
-        Regex::new(&needles.map(regex::escape).collect::<Vec<_>>().join("|")).ok()
-    });
-    BEGINNINGS.as_ref().is_none_or(|beginnings| beginnings.is_match(text))
-}
-
-/// Whether a private key in PEM is in a text, as it is or in base64.
-fn holds_private_key(text: &[u8]) -> bool {
-    static NEEDLES: LazyLock<[memmem::Finder<'static>; 4]> = LazyLock::new(|| PRIVATE_KEYS.map(memmem::Finder::new));
-    text.len() >= PRIVATE_KEYS[0].len() && NEEDLES.iter().any(|needle| needle.find(text).is_some())
-}
-
-/// Whether JSON writes letters by their numbers: then words in it are not found by looking for them.
-pub fn is_escaped(json: &[u8]) -> bool {
-    memchr::memmem::find(json, b"\\u00").is_some()
 }
 
 /// Masks what is secret in the body of a request.
@@ -88,7 +48,14 @@ pub fn object(info: &RequestInfo, value: &mut Value) {
         Value::Array(_) => embedded(value),
         _ => document(value, about_secrets),
     }
+    known_fields::mask(info, value);
     credentials(value);
+}
+
+/// Masks what an object that is no Secret holds of Secrets and credentials.
+pub fn within(object: &mut Value) {
+    document(object, false);
+    credentials(object);
 }
 
 /// Masks what is secret in what is told of a request's way; `guarded` if it met Secrets that it is not about, such as the parameters
@@ -105,6 +72,7 @@ pub fn story(info: &RequestInfo, guarded: bool, story: &mut Story) {
             values(detail);
             detail.get_mut("further").and_then(Value::as_array_mut).into_iter().flatten().for_each(values);
         }
+        embedded(detail);
         credentials(detail);
     }
 }
@@ -155,8 +123,7 @@ fn document(value: &mut Value, secret: bool) {
     let annotations = map.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(Value::as_object_mut);
     for (key, text) in annotations.into_iter().flatten() {
         // Other tools than kubectl keep the whole object too, under names of their own.
-        let known = key == LAST_APPLIED && (secret || kind == "TokenReview");
-        if known || text.as_str().is_some_and(|text| (key == LAST_APPLIED || text.starts_with('{')) && tells_secrets(text)) {
+        if key == LAST_APPLIED && (secret || kind == "TokenReview") || text.as_str().is_some_and(manifests::tell) {
             mask(text);
         }
     }
@@ -171,30 +138,29 @@ fn document(value: &mut Value, secret: bool) {
     map.iter_mut().filter(|(key, _)| !matches!(key.as_str(), "items" | "rows")).for_each(|(_, part)| embedded(part));
 }
 
-/// Masks the Secrets that are somewhere within an object, such as a template for them, or a manifest as JSON.
+/// Masks the Secrets that are somewhere within an object, such as a template for them, or the text of a manifest.
 fn embedded(value: &mut Value) {
     match value {
         Value::Object(_) if is_secret(value) => document(value, true),
-        Value::Object(map) => map.values_mut().for_each(embedded),
+        Value::Object(map) => {
+            // An operation of a patch, and a patch, reach into a Secret without a word about its kind.
+            let reaches = map.get("path").and_then(Value::as_str).is_some_and(|path| path.split('/').any(|key| key == STRING_DATA));
+            for (key, part) in map {
+                match key == STRING_DATA && is_texts(part) || reaches && key == "value" {
+                    true => mask_data(part),
+                    false => embedded(part),
+                }
+            }
+        }
         Value::Array(items) => items.iter_mut().for_each(embedded),
-        Value::String(text) if is_json(text) && tells_secrets(text) => *value = MASK.into(),
+        Value::String(text) if manifests::tell(text) => *value = MASK.into(),
         _ => {}
     }
 }
 
-fn is_json(text: &str) -> bool {
-    text.trim_start().starts_with('{') && text.contains("Secret") && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
-}
-
-/// Whether a JSON text has something in it that is to be masked.
-fn tells_secrets(json: &str) -> bool {
-    if !json.contains("Secret") && !json.contains("\\u00") {
-        return false;
-    }
-    let Ok(read) = serde_json::from_str::<Value>(json) else { return true };
-    let mut masked = read.clone();
-    document(&mut masked, false);
-    masked != read
+/// Whether something has texts in it and nothing else; the schema of a field has more.
+fn is_texts(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| map.values().all(|value| value.is_string() || value.is_null()))
 }
 
 /// Masks what somebody copied from the data of a Secret to its labels and annotations.
@@ -314,7 +280,10 @@ pub fn mask(value: &mut Value) {
 pub fn credentials(value: &mut Value) {
     match value {
         Value::String(text) => credentials_in(text),
-        Value::Object(map) => map.values_mut().for_each(credentials),
+        Value::Object(map) => {
+            known_fields::header(map);
+            map.values_mut().for_each(credentials);
+        }
         Value::Array(items) => items.iter_mut().for_each(credentials),
         _ => {}
     }
@@ -324,11 +293,16 @@ pub fn credentials(value: &mut Value) {
 pub fn credentials_in(text: &mut String) {
     match holds_private_key(text.as_bytes()) {
         true => *text = MASK.to_owned(),
-        false => web_tokens::mask(text),
+        false => {
+            web_tokens::mask(text);
+            notation::mask_folded(text, is_credential);
+            known_fields::refused_url(text);
+        }
     }
 }
 
-/// The same in what an event says of how a request ended: a refusal may quote what was asked for.
+/// The same in what an event says of how a request ended, and of what webhooks and policies had to say: a refusal may quote what was
+/// asked for.
 pub fn ending(event: &mut Event) {
     if let Some(status) = &mut event.response_status {
         credentials_in(&mut status.message);
@@ -336,6 +310,18 @@ pub fn ending(event: &mut Event) {
     }
     for warning in event.trace.iter_mut().flat_map(|story| &mut story.warnings) {
         credentials_in(warning);
+    }
+    let (patches, others): (Vec<_>, Vec<_>) = event
+        .annotations
+        .iter_mut()
+        .filter(|(_, text)| begins_somewhere(text.as_bytes()))
+        .partition(|(key, _)| key.starts_with(PATCH_ANNOTATION));
+    others.into_iter().for_each(|(_, text)| credentials_in(text));
+    if !patches.is_empty() {
+        patches::each(event, |patch| {
+            embedded(patch);
+            credentials(patch);
+        });
     }
 }
 

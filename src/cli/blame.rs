@@ -21,7 +21,7 @@ A ^ before the time says that the field may be older: what was before that revis
 pub struct Blame {
     #[command(flatten)]
     object: Object,
-    /// Show the values of a Secret too
+    /// Show the values of a Secret too, and credentials in other objects
     #[arg(long)]
     show_secrets: bool,
     /// How the answer is written

@@ -22,7 +22,7 @@ pub struct History {
     /// Only the last so many revisions
     #[arg(long, value_name = "N", default_value_t = 100)]
     last: usize,
-    /// Show the values of a Secret too
+    /// Show the values of a Secret too, and credentials in other objects
     #[arg(long)]
     show_secrets: bool,
     /// How the answer is written

@@ -66,7 +66,7 @@ const SENT: &[(&str, &str, &str)] = &[
     (REVIEWS, PROTOBUF, "PLAIN"),
 ];
 
-fn value(index: usize) -> String {
+pub fn value(index: usize) -> String {
     format!("Planted-{index:03}-Value")
 }
 
@@ -81,7 +81,7 @@ fn forms(value: &str) -> Vec<String> {
 }
 
 /// What is kept of everything, in small letters; base64 is long enough to be told even so.
-async fn kept(recorded: &Recorded) -> String {
+pub async fn kept(recorded: &Recorded) -> String {
     recorded.server.audit().flush_sinks().await;
     let events = recorded.server.audit().archive.query(&Filter::default(), 100_000);
     let mut kept: String = events.iter().map(|event| serde_json::to_string(&**event).unwrap()).collect();
@@ -90,7 +90,7 @@ async fn kept(recorded: &Recorded) -> String {
     kept
 }
 
-fn is_nowhere(kept: &str, value: &str, what: &str) {
+pub fn is_nowhere(kept: &str, value: &str, what: &str) {
     for form in forms(value) {
         if let Some(at) = kept.find(&form) {
             panic!("{form} of {what} was kept: …{}…", &kept[at.saturating_sub(300)..(at + 100).min(kept.len())]);

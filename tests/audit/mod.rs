@@ -2,6 +2,7 @@
 
 mod admitted;
 mod core;
+mod elsewhere;
 mod ending;
 mod hostile;
 mod observed;

@@ -184,6 +184,9 @@ async fn a_webhook_that_hangs_slows_no_request_and_what_is_dropped_is_counted() 
     let dropped = metrics.lines().find_map(|line| line.strip_prefix("usher_audit_dropped_total{sink=\"webhook\"} ")).unwrap();
     assert!(dropped.parse::<u64>().unwrap() > 100, "{metrics}");
     assert!(metrics.contains("usher_audit_dropped_total{sink=\"log\"} 0"), "{metrics}");
+    let missed = server.audit().missed();
+    let of = |name: &str| missed.iter().find(|sink| sink.name == name).unwrap().dropped;
+    assert_eq!((of("webhook").to_string().as_str(), of("log"), of("recorder")), (dropped, 0, 0));
     // The other sink, and the archive, have everything.
     assert_eq!(super::events(&server, &last).await.len(), 1);
     eventually(|| std::fs::read_to_string(directory.path().join("audit.log")).unwrap().contains(&last)).await;

@@ -40,7 +40,7 @@ use tokio::sync::broadcast;
 
 pub use block::Record;
 pub use scan::Position;
-pub use stats::{Bucket, Count, Denial, Judged, Kept, Latency, Slow, Stats};
+pub use stats::{Bucket, Count, Denial, Judged, Kept, Latency, Missed, Slow, Stats};
 
 use super::{Event, Filter};
 

@@ -53,6 +53,19 @@ pub struct Stats {
     pub webhooks: Vec<Judged>,
     /// How much there is in all.
     pub archive: Kept,
+    /// What did not get to where it should, since the server was started.
+    pub sinks: Vec<Missed>,
+}
+
+/// What a sink has missed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// `log` or `webhook`; `recorder` is the way to all of them and to the archive.
+    pub name: String,
+    /// Events for which there was no room.
+    pub dropped: u64,
+    /// Events that it could not write.
+    pub failed: u64,
 }
 
 /// So many of something.
@@ -363,6 +376,8 @@ impl Counted {
             policies: judged(self.policies),
             webhooks: judged(self.webhooks),
             archive: Kept::default(),
+            // Only the recorder knows.
+            sinks: Vec::new(),
         }
     }
 }

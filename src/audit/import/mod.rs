@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::event::{ObjectReference, ResponseStatus, UserInfo};
 use super::quoted::Secrets;
-use super::record::{LARGEST_BODY, TRUNCATED};
-use super::{Event, Json, Level, Stage, identity, named, redact};
+use super::record::{LARGEST_BODY, TRUNCATED, agent};
+use super::{Event, Json, Level, Stage, identity, named, redact, signs};
 
 /// How deep envelopes may lie in each other.
 const DEEPEST: usize = 8;
@@ -39,7 +39,7 @@ pub fn line(text: &str) -> Found {
 /// or wrong with it, is found out the long way. So is what is written by its number: words are looked for in bodies.
 fn plain(line: &str) -> Option<Event> {
     let known = line.starts_with(r#"{"kind":"Event","apiVersion":"audit.k8s.io/"#);
-    if !known || line.contains('\n') || redact::is_escaped(line.as_bytes()) {
+    if !known || line.contains('\n') || signs::is_escaped(line.as_bytes()) {
         return None;
     }
     finished(serde_json::from_str(line).ok()?).ok()
@@ -254,18 +254,23 @@ fn redacted(event: &mut Event) {
     let info = crate::request::parse(method, path, query);
     event.request_uri = named::target(&event.request_uri);
     let mut secrets = Secrets::of(&info, has_body);
-    let read = |body: &Json| redact::may_hold_secrets(&info, body.bytes()).then(|| body.value()).flatten();
+    let read = |body: &Json| signs::may_hold_secrets(&info, body.bytes()).then(|| body.value()).flatten();
     if let Some(object) = event.request_object.as_ref().and_then(read) {
         secrets.learn(&object);
     }
-    if let Some(object) = event.response_object.as_ref().and_then(read).filter(|_| redact::is_about_secrets(&info)) {
-        secrets.guard(&object);
+    if let Some(object) = event.response_object.as_ref().and_then(read) {
+        match redact::is_about_secrets(&info) {
+            true => secrets.guard(&object),
+            // A patch may have reached into a Secret within another object.
+            false if info.verb == "patch" && !redact::is_sensitive(&info) => secrets.learn(&object),
+            false => {}
+        }
     }
     type Masks = fn(&crate::request::RequestInfo, &mut Value);
     let bodies: [(_, Masks); 2] = [(&mut event.request_object, redact::request), (&mut event.response_object, redact::object)];
     for (body, masks) in bodies {
         // What may hold secrets and cannot be read is not kept.
-        *body = body.take().and_then(|known| match redact::may_hold_secrets(&info, known.bytes()) {
+        *body = body.take().and_then(|known| match signs::may_hold_secrets(&info, known.bytes()) {
             false => Some(known),
             true => known.value().map(|mut value| {
                 masks(&info, &mut value);
@@ -276,7 +281,7 @@ fn redacted(event: &mut Event) {
     secrets.scrub(event);
     redact::ending(event);
     identity::mask(event);
-    redact::credentials_in(&mut event.user_agent);
+    event.user_agent = agent(&event.user_agent);
 }
 
 /// An entry of Cloud Logging: the audit log of Google's APIs with Kubernetes' words in it.
@@ -484,6 +489,7 @@ mod tests {
     fn the_values_of_secrets_are_masked_on_the_way_in() {
         let mut secret = plain();
         secret["requestURI"] = json!("/api/v1/namespaces/default/secrets/s?token=planted");
+        secret["userAgent"] = json!("curl Bearer planted");
         secret["responseObject"] = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}, "data": {"k": "cGxhbnRlZA=="}});
         let event = line(&secret.to_string()).events.remove(0);
         let kept = serde_json::to_string(&event).unwrap();
@@ -498,7 +504,7 @@ mod tests {
             "requestObject": {"kind": "Secret", "stringData": {"k": "correct horse"}},
             "responseStatus": {"metadata": {}, "code": 403, "message": "denied: correct horse is weak"},
             "annotations": {"validation.policy.admission.k8s.io/x": "correct horse",
-                "patch.webhook.admission.k8s.io/round_0_index_0": "{\"patch\":[{\"op\":\"add\",\"path\":\"/data/z\",\"value\":\"YmF0dGVyeQ==\"}]}"},
+                "patch.webhook.admission.k8s.io/round_0_index_0": "{\"patch\":[{\"op\":\"add\",\"path\":\"/data/z\",\"value\":\"YmF0dGVyeQ==\"},{\"op\":\"add\",\"path\":\"/metadata/labels/a\",\"value\":\"correct horse\"}]}"},
         });
         let told = serde_json::to_string(&line(&planted.to_string()).events).unwrap();
         for secret in ["correct horse", "hunter22", "YmF0dGVyeQ=="] {

@@ -220,6 +220,25 @@ pub fn redact_secret(object: &mut Value) {
     }
 }
 
+/// Takes the values out of what an object holds of Secrets, and the credentials that are known by their looks.
+pub fn redact_within(object: &mut Value) {
+    let mut masked = object.clone();
+    redact::within(&mut masked);
+    mark(object, &masked);
+}
+
+/// Puts a mark wherever something is masked, so that one sees when it changed.
+fn mark(shown: &mut Value, masked: &Value) {
+    match (shown, masked) {
+        (Value::Object(shown), Value::Object(masked)) => {
+            shown.iter_mut().for_each(|(key, value)| mark(value, masked.get(key).unwrap_or(&Value::Null)));
+        }
+        (Value::Array(shown), Value::Array(masked)) => shown.iter_mut().zip(masked).for_each(|(shown, masked)| mark(shown, masked)),
+        (shown, masked) if shown != masked => *shown = redacted(shown),
+        _ => {}
+    }
+}
+
 /// What stands for a value that is not shown: equal for equal values, and nothing else about them.
 pub fn redacted(value: &Value) -> Value {
     use std::hash::{BuildHasher, RandomState};
@@ -288,5 +307,24 @@ mod tests {
         let schema = crate::schema::builtin::of_kind("", "v1", "Secret").expect("Secret");
         let found = diff(&from, &to, &schema);
         assert_eq!(found.iter().map(|d| d.path.as_str()).collect::<Vec<_>>(), ["data.k"]);
+    }
+
+    #[test]
+    fn a_secret_within_another_object_is_shown_by_its_marks_too() {
+        let object = |value: &str| {
+            let manifest = format!("kind: Secret\nstringData: {{k: {value}}}\n");
+            let template = json!({"kind": "Secret", "data": {"k": value}, "metadata": {"name": "s"}});
+            let mut object = json!({"kind": "ConfigMap", "data": {"a": manifest, "open": "told"}, "spec": [template, "told"]});
+            redact_within(&mut object);
+            object
+        };
+        let (one, other) = (object("cGxhbnRlZA=="), object("b3RoZXI="));
+        assert!(!one.to_string().contains("cGxhbnRlZA"), "{one}");
+        assert_eq!(
+            (&one["data"]["open"], &one["spec"][1], &one["spec"][0]["metadata"]["name"]),
+            (&json!("told"), &json!("told"), &json!("s"))
+        );
+        assert_eq!(one, object("cGxhbnRlZA=="));
+        assert!(one["data"]["a"] != other["data"]["a"] && one["spec"][0]["data"]["k"] != other["spec"][0]["data"]["k"]);
     }
 }

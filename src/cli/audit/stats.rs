@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 
 use super::{Ask, Which, document};
-use crate::audit::archive::{Count, Judged, Latency, Stats as Counted};
+use crate::audit::archive::{Count, Judged, Latency, Missed, Stats as Counted};
 use crate::cli::output::{self, Cell, Format, Ink, Screen, Table, bytes, span};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -47,6 +47,7 @@ fn render(stats: &Counted, screen: &Screen) -> String {
     let kept = &stats.archive;
     let lost = if kept.lost > 0 { format!(", {} lost", kept.lost) } else { String::new() };
     let _ = writeln!(out, "The archive has {} records, {}{lost}.", kept.records, bytes(kept.bytes));
+    stats.sinks.iter().filter_map(missed).for_each(|text| out.push_str(&output::hang(&text, 2, screen)));
     let mut section = |title: &str, text: String| {
         if !text.is_empty() {
             let _ = write!(out, "\n{}\n{text}", screen.paint(Ink::Heading, title));
@@ -88,6 +89,13 @@ fn render(stats: &Counted, screen: &Screen) -> String {
     section("Policies", judged(&stats.policies, screen));
     section("Webhooks", judged(&stats.webhooks, screen));
     out
+}
+
+/// What a sink has missed, if it has.
+fn missed(sink: &Missed) -> Option<String> {
+    let parts = [(sink.dropped, "dropped because it was too slow"), (sink.failed, "that it could not write")];
+    let told: Vec<String> = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    (!told.is_empty()).then(|| format!("The {} has missed events since the server was started: {}.", sink.name, told.join(", ")))
 }
 
 fn counts(headings: &[&'static str], counts: &[Count], screen: &Screen) -> String {
@@ -172,7 +180,9 @@ mod tests {
         let mut stats = Counted { requests: 3, ..Counted::default() };
         stats.users = vec![Count { name: "system:serviceaccount:kube-system:generic-garbage-collector".into(), requests: 2, denied: 1 }];
         stats.policies = vec![Judged { name: "p".into(), requests: 3, verdicts: [("denied".to_owned(), 3)].into() }];
+        stats.sinks = vec![Missed { name: "log".into(), ..Missed::default() }, Missed { name: "webhook".into(), dropped: 7, failed: 2 }];
         let text = render(&stats, &Screen { width: Some(60), colour: false });
+        assert!(!text.contains("The log") && text.contains("The webhook has missed events") && text.contains("7 dropped"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
         assert!(text.contains("denied 3") && !text.contains("Slow"), "{text}");
     }

@@ -12,7 +12,7 @@ use super::records;
 use super::subject::Question;
 use crate::api::representation::{Representation, respond_value};
 use crate::audit::story::blame::{Facts, Kept, blame};
-use crate::audit::story::fields::redact_secret;
+use crate::audit::story::fields::{redact_secret, redact_within};
 use crate::gateway::Gateway;
 use crate::gateway::layers::Refused;
 use crate::schema::default::apply_defaults;
@@ -47,8 +47,11 @@ pub async fn serve(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<Res
     let schema = subject.resource.schema();
     let find = |id: &str| events.get(id).cloned();
     let mut told = blame(&kept, &Facts { schema: &schema, event: &find, is_default: &is_default });
-    if subject.is_secret() && !question.flag("showSecrets") {
-        redact_secret(&mut told.object);
+    if !question.flag("showSecrets") {
+        match subject.is_secret() {
+            true => redact_secret(&mut told.object),
+            false => redact_within(&mut told.object),
+        }
         for field in &mut told.fields {
             field.value = told.object.pointer(&field.pointer).cloned().unwrap_or_default();
         }

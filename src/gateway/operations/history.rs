@@ -18,7 +18,7 @@ use crate::api::read::{key, store_error};
 use crate::api::representation::{Representation, respond_value};
 use crate::audit::Event;
 use crate::audit::filter::moment;
-use crate::audit::story::fields::{Difference, diff, redact_secret};
+use crate::audit::story::fields::{Difference, diff, redact_secret, redact_within};
 use crate::audit::story::ownership::owners;
 use crate::gateway::Gateway;
 use crate::gateway::layers::Refused;
@@ -84,11 +84,13 @@ pub async fn history(gateway: &Arc<Gateway>, request: Request<Body>) -> Result<R
     let ids: Vec<Arc<str>> = changes.iter().filter_map(|change| change.audit_id.clone()).collect();
     let events = records::by_audit_id(gateway, &subject, &ids[ids.len().saturating_sub(limit)..]).await;
     let schema = subject.resource.schema();
-    let hide = subject.is_secret() && !question.flag("showSecrets");
+    let hide = !question.flag("showSecrets");
     let shown = |change: &Change| {
         let mut value = subject.value(change);
-        if hide {
-            redact_secret(&mut value);
+        match subject.is_secret() {
+            _ if !hide => {}
+            true => redact_secret(&mut value),
+            false => redact_within(&mut value),
         }
         value
     };

@@ -285,8 +285,9 @@ pub async fn stats(gateway: &Arc<Gateway>, query: &str) -> Result<Response, Refu
     caught_up(gateway).await;
     let archive = archive(gateway).clone();
     let filter = question.filter.clone();
-    let stats = asked(move || archive.stats(&filter, question.top)).await?;
+    let mut stats = asked(move || archive.stats(&filter, question.top)).await?;
     whole(&question.filter)?;
+    stats.sinks = gateway.audit.missed();
     let value = serde_json::to_value(stats).map_err(|e| Status::internal(e.to_string()))?;
     Ok(respond_value(200, &value, Representation::JSON)?)
 }
